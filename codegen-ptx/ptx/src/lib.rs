@@ -1,0 +1,7 @@
+//! PTX as data: syntax tree, instruction table, typed builder, printer and parser.
+//!
+//! Invariant: `parse(&module.to_string()) == Ok(module)`. The executor in `runtime/cpu` runs parsed
+//! text only, so what is tested is what is printed.
+
+pub mod ast;
+pub mod table;

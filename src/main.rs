@@ -1,0 +1,3 @@
+//! The `eggine` command line.
+
+fn main() {}
