@@ -4,4 +4,8 @@
 //! text only, so what is tested is what is printed.
 
 pub mod ast;
+pub mod parse;
+mod print;
 pub mod table;
+
+pub use parse::{ParseError, ParseErrorKind, Parsed, parse, parse_with_lines};
