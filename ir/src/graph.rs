@@ -87,7 +87,12 @@ impl Graph {
     /// # Errors
     ///
     /// If the operands or attributes are not what the operator's row asks for.
-    pub fn apply(&mut self, op: Op, attrs: impl Into<Attrs>, args: &[Value]) -> Result<Value, TypeError> {
+    pub fn apply(
+        &mut self,
+        op: Op,
+        attrs: impl Into<Attrs>,
+        args: &[Value],
+    ) -> Result<Value, TypeError> {
         let attrs = attrs.into();
         let types: Vec<&TensorType> = args.iter().map(|&arg| &self.nodes[arg].ty).collect();
         let ty = infer::infer(op, &attrs, &types)?;
@@ -102,6 +107,9 @@ impl Graph {
 
     /// The inputs, in order.
     pub fn inputs(&self) -> impl Iterator<Item = Value> + '_ {
-        self.nodes.iter().filter(|(_, node)| matches!(node.kind, NodeKind::Input { .. })).map(|(value, _)| value)
+        self.nodes
+            .iter()
+            .filter(|(_, node)| matches!(node.kind, NodeKind::Input { .. }))
+            .map(|(value, _)| value)
     }
 }

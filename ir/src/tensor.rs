@@ -47,12 +47,20 @@ impl Tensor {
 
     /// An `f32` tensor.
     pub fn f32(extents: &[usize], data: &[f32]) -> Self {
-        Self::new(DType::F32, extents, data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())
+        Self::new(
+            DType::F32,
+            extents,
+            data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>(),
+        )
     }
 
     /// An `i64` tensor.
     pub fn i64(extents: &[usize], data: &[i64]) -> Self {
-        Self::new(DType::I64, extents, data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())
+        Self::new(
+            DType::I64,
+            extents,
+            data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>(),
+        )
     }
 
     /// The same bytes under other extents with the same number of elements.
@@ -76,7 +84,9 @@ impl Tensor {
             DType::F16 => each!(u16, 2, |x| f16::from_bits(x).to_f64()),
             DType::BF16 => each!(u16, 2, |x| bf16::from_bits(x).to_f64()),
             DType::F8E4M3 => b.iter().map(|&x| f8e4m3_to_f64(x)).collect(),
-            DType::F8E5M2 => b.iter().map(|&x| f16::from_bits(u16::from(x) << 8).to_f64()).collect(),
+            DType::F8E5M2 => {
+                b.iter().map(|&x| f16::from_bits(u16::from(x) << 8).to_f64()).collect()
+            }
             _ => self.to_i64().into_iter().map(|x| x as f64).collect(),
         }
     }
@@ -102,7 +112,9 @@ impl Tensor {
             DType::U16 => each!(u16, 2),
             DType::U8 | DType::Bool => each!(u8, 1),
             DType::U4 => (0..self.n_elems()).map(|i| i64::from(nibble(i))).collect(),
-            DType::I4 => (0..self.n_elems()).map(|i| i64::from((nibble(i) << 4) as i8 >> 4)).collect(),
+            DType::I4 => {
+                (0..self.n_elems()).map(|i| i64::from((nibble(i) << 4) as i8 >> 4)).collect()
+            }
             _ => self.to_f64().into_iter().map(|x| x as i64).collect(),
         }
     }
@@ -127,8 +139,12 @@ impl Tensor {
     pub fn from_i64(dtype: DType, extents: &[usize], data: &[i64]) -> Self {
         let bytes: Vec<u8> = match dtype {
             DType::I64 | DType::U64 => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            DType::I32 | DType::U32 => data.iter().flat_map(|&x| (x as i32).to_le_bytes()).collect(),
-            DType::I16 | DType::U16 => data.iter().flat_map(|&x| (x as i16).to_le_bytes()).collect(),
+            DType::I32 | DType::U32 => {
+                data.iter().flat_map(|&x| (x as i32).to_le_bytes()).collect()
+            }
+            DType::I16 | DType::U16 => {
+                data.iter().flat_map(|&x| (x as i16).to_le_bytes()).collect()
+            }
             DType::I8 | DType::U8 => data.iter().map(|&x| x as u8).collect(),
             DType::Bool => data.iter().map(|&x| u8::from(x != 0)).collect(),
             DType::I4 | DType::U4 => data

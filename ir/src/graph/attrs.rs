@@ -86,6 +86,11 @@ impl Attrs {
         }
     }
 
+    /// The `i`-th attribute, an axis or a count, which is not negative.
+    pub fn usize(&self, i: usize) -> usize {
+        usize::try_from(self.int(i)).expect("not negative")
+    }
+
     /// The `i`-th attribute, a list.
     pub fn ints(&self, i: usize) -> &[i64] {
         match &self.0[i] {

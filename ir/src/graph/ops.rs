@@ -7,6 +7,7 @@
 //! Shapes here are already bound; negative axes, defaults and ONNX's opset differences are gone:
 //! import normalises them. Elementwise operators broadcast as NumPy does.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -81,9 +82,9 @@ macro_rules! ops {
 #[rustfmt::skip] // One operator per row.
 ops! {
     // Op         name           arity class    attributes                     result type        reference semantics
-    Neg           "neg"          1     Map      []                             infer::same,       |a, _, t| eval::map(a, t, |x| -x, |x| x.wrapping_neg());
-    Abs           "abs"          1     Map      []                             infer::same,       |a, _, t| eval::map(a, t, f64::abs, i64::wrapping_abs);
-    Sign          "sign"         1     Map      []                             infer::same,       |a, _, t| eval::map(a, t, eval::sign, i64::signum);
+    Neg           "neg"          1     Map      []                             infer::same,       |a, _, t| eval::map(a, t, |x| -x, |x| -x);
+    Abs           "abs"          1     Map      []                             infer::same,       |a, _, t| eval::map(a, t, f64::abs, i128::abs);
+    Sign          "sign"         1     Map      []                             infer::same,       |a, _, t| eval::map(a, t, eval::sign, i128::signum);
     Relu          "relu"         1     Map      []                             infer::same,       |a, _, t| eval::map(a, t, |x| if x < 0.0 { 0.0 } else { x }, |x| x.max(0)); // NaN stays NaN.
     Exp           "exp"          1     Map      []                             infer::float,      |a, _, t| eval::map_float(a, t, f64::exp);
     Log           "log"          1     Map      []                             infer::float,      |a, _, t| eval::map_float(a, t, f64::ln);
@@ -98,21 +99,21 @@ ops! {
     Floor         "floor"        1     Map      []                             infer::float,      |a, _, t| eval::map_float(a, t, f64::floor);
     Ceil          "ceil"         1     Map      []                             infer::float,      |a, _, t| eval::map_float(a, t, f64::ceil);
     Round         "round"        1     Map      []                             infer::float,      |a, _, t| eval::map_float(a, t, f64::round_ties_even);
-    Not           "not"          1     Map      []                             infer::boolean,    |a, _, t| eval::map(a, t, |x| x, |x| i64::from(x == 0));
+    Not           "not"          1     Map      []                             infer::boolean,    |a, _, t| eval::map(a, t, |x| x, |x| i128::from(x == 0));
     IsNan         "isnan"        1     Map      []                             infer::predicate,  |a, _, t| eval::test(a, t, f64::is_nan);
     Cast          "cast"         1     Map      [to: DType]                    infer::cast,       eval::cast; // Float to integer truncates and saturates, NaN gives 0.
-    Add           "add"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x + y, i64::wrapping_add);
-    Sub           "sub"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x - y, i64::wrapping_sub);
-    Mul           "mul"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x * y, i64::wrapping_mul);
+    Add           "add"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x + y, i128::wrapping_add);
+    Sub           "sub"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x - y, i128::wrapping_sub);
+    Mul           "mul"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x * y, i128::wrapping_mul);
     Div           "div"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x / y, eval::int_div); // Integers truncate; x / 0 is 0.
     Mod           "mod"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, eval::float_mod, eval::int_mod); // Sign of the divisor; x mod 0 is 0.
     Fmod          "fmod"         2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x % y, eval::int_rem); // Sign of the dividend; x mod 0 is 0.
     Pow           "pow"          2     Map      []                             infer::power,      eval::pow;
-    Min           "min"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, eval::min_nan, i64::min); // NaN if either is.
-    Max           "max"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, eval::max_nan, i64::max); // NaN if either is.
-    And           "and"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, _| x, |x, y| x & y); // Booleans and integers.
-    Or            "or"           2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, _| x, |x, y| x | y);
-    Xor           "xor"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, _| x, |x, y| x ^ y);
+    Min           "min"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, eval::min_nan, i128::min); // NaN if either is.
+    Max           "max"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, eval::max_nan, i128::max); // NaN if either is.
+    And           "and"          2     Map      []                             infer::bitwise,    |a, _, t| eval::zip(a, t, |x, _| x, |x, y| x & y); // Booleans and integers.
+    Or            "or"           2     Map      []                             infer::bitwise,    |a, _, t| eval::zip(a, t, |x, _| x, |x, y| x | y);
+    Xor           "xor"          2     Map      []                             infer::bitwise,    |a, _, t| eval::zip(a, t, |x, _| x, |x, y| x ^ y);
     Eq            "eq"           2     Map      []                             infer::compare,    |a, _, t| eval::compare(a, t, |x, y| x == y, |x, y| x == y);
     Lt            "lt"           2     Map      []                             infer::compare,    |a, _, t| eval::compare(a, t, |x, y| x < y, |x, y| x < y);
     Le            "le"           2     Map      []                             infer::compare,    |a, _, t| eval::compare(a, t, |x, y| x <= y, |x, y| x <= y);
@@ -126,12 +127,12 @@ ops! {
     Gather        "gather"       2     Move     [axis: Int]                    infer::gather,     eval::gather; // (data, indices): a negative index counts from the end, out of range clamps.
     Resize        "resize"       1     Move     [shape: Ints, mode: Word, transform: Word, rounding: Word, cubic: Float, scales: Ints]  infer::resize,  eval::resize; // scales: bits of the f32 per axis; mode nearest, linear or cubic.
     Iota          "iota"         0     Generate [shape: Ints, axis: Int, dtype: DType]  infer::iota,      eval::iota; // The index along `axis`.
-    ReduceSum     "reduce_sum"   1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, 0.0, |x, y| x + y, 0, i64::wrapping_add); // Keeps the axes with extent 1.
-    ReduceProd    "reduce_prod"  1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, 1.0, |x, y| x * y, 1, i64::wrapping_mul);
-    ReduceMax     "reduce_max"   1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, f64::NEG_INFINITY, eval::max_nan, i64::MIN, i64::max);
-    ReduceMin     "reduce_min"   1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, f64::INFINITY, eval::min_nan, i64::MAX, i64::min);
-    ArgMax        "argmax"       1     Reduce   [axis: Int, last: Int]         infer::arg,        |a, at, t| eval::arg(a, at, t, |x, best| x > best); // i64, keeps the axis; last=1: the last of equals.
-    ArgMin        "argmin"       1     Reduce   [axis: Int, last: Int]         infer::arg,        |a, at, t| eval::arg(a, at, t, |x, best| x < best);
+    ReduceSum     "reduce_sum"   1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, 0.0, |x, y| x + y, 0, i128::wrapping_add); // Keeps the axes with extent 1.
+    ReduceProd    "reduce_prod"  1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, 1.0, |x, y| x * y, 1, i128::wrapping_mul);
+    ReduceMax     "reduce_max"   1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, f64::NEG_INFINITY, eval::max_nan, i128::MIN, i128::max);
+    ReduceMin     "reduce_min"   1     Reduce   [axes: Ints]                   infer::reduce,     |a, at, t| eval::reduce(a, at, t, f64::INFINITY, eval::min_nan, i128::MAX, i128::min);
+    ArgMax        "argmax"       1     Reduce   [axis: Int, last: Int]         infer::arg,        |a, at, t| eval::arg(a, at, t, Ordering::Greater); // i64, keeps the axis; last=1: the last of equals.
+    ArgMin        "argmin"       1     Reduce   [axis: Int, last: Int]         infer::arg,        |a, at, t| eval::arg(a, at, t, Ordering::Less);
     MaxPool       "max_pool"     1     Window   [kernel: Ints, strides: Ints, before: Ints, after: Ints, dilations: Ints]  infer::window,  eval::max_pool; // [N,C,spatial...]; padding is -inf.
     SumPool       "sum_pool"     1     Window   [kernel: Ints, strides: Ints, before: Ints, after: Ints, dilations: Ints]  infer::window,  eval::sum_pool; // Padding is 0.
     Matmul        "matmul"       2     Contract []                             infer::matmul,     eval::matmul; // [...,M,K] x [...,K,N], batch axes broadcast; both ranks at least 2.
