@@ -7,6 +7,12 @@
 //!
 //! A family builds kernels through `Builder`, which folds constants and shares equal expressions.
 
+pub mod builder;
+pub mod dce;
+pub mod fold;
+
+pub use builder::Builder;
+
 use cranelift_entity::{PrimaryMap, entity_impl};
 use eggine_ir::DType;
 
@@ -35,6 +41,19 @@ pub enum Scalar {
     F32,
     F64,
     Pred,
+}
+
+impl Scalar {
+    /// The type that elements of `dtype` have in registers; `None` if kernels cannot hold them.
+    pub fn of(dtype: DType) -> Option<Scalar> {
+        Some(match dtype {
+            DType::F64 => Scalar::F64,
+            DType::F32 | DType::F16 | DType::BF16 => Scalar::F32,
+            DType::I64 => Scalar::I64,
+            DType::I32 | DType::I16 | DType::I8 | DType::U16 | DType::U8 | DType::Bool => Scalar::I32,
+            DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 | DType::U32 | DType::U64 => return None,
+        })
+    }
 }
 
 /// Where a buffer lies.
