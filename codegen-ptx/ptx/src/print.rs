@@ -146,7 +146,8 @@ impl Display for Entry {
                 array.align_bytes, array.name, array.n_bytes
             )?;
         }
-        if !self.body.is_empty() && !(self.n_regs.is_empty() && self.shared.is_empty()) {
+        let has_declarations = !self.n_regs.is_empty() || !self.shared.is_empty();
+        if has_declarations && !self.body.is_empty() {
             f.write_str("\n")?;
         }
         for stmt in &self.body {

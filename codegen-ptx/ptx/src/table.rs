@@ -574,5 +574,4 @@ macro_rules! with_insts {
 }
 
 with_insts!(define_ops);
-#[allow(unused_imports, reason = "used by the builder")]
 pub(crate) use with_insts;
