@@ -1,3 +1,42 @@
-//! Developer tasks: `cargo xtask TASK`.
+//! Developer tasks: `cargo xtask TASK`. A task is a row of [`TASKS`].
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
 
-fn main() {}
+mod ci;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+type Task = fn(&Path) -> Result<(), String>;
+
+#[rustfmt::skip] // One task per row.
+const TASKS: &[(&str, Task, &str)] = &[
+    ("tools",     tools::install, "installs ptxas 13.0.88 into target/tools (37 MB, checked against its hash)"),
+    ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
+    ("ci",        ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
+];
+
+fn main() -> ExitCode {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    let Some((_, task, _)) = TASKS.iter().find(|(task_name, _, _)| *task_name == name) else {
+        eprintln!("usage: cargo xtask TASK");
+        for (task_name, _, help) in TASKS {
+            eprintln!("    {task_name:<12} {help}");
+        }
+        return ExitCode::from(2);
+    };
+    match task(&workspace()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {name}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The directory of the workspace, which cargo tells us: it runs us.
+fn workspace() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    manifest.parent().expect("xtask is a directory of the workspace").to_owned()
+}
