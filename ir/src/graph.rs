@@ -5,11 +5,17 @@ mod entities;
 pub mod eval;
 pub mod infer;
 mod ops;
+mod passes;
+pub mod text;
+pub mod verify;
 
 pub use attrs::{Attr, AttrKind, Attrs};
 pub use entities::Value;
+pub use eval::{Array, Rounding, eval};
 pub use infer::TypeError;
 pub use ops::{Op, OpClass, OpSpec, UnknownOp};
+pub use text::{ParseError, parse};
+pub use verify::{VerifyError, debug_verify, verify};
 
 use cranelift_entity::PrimaryMap;
 

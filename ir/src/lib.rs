@@ -1,7 +1,7 @@
 //! The intermediate representations and everything needed to read, print, check and evaluate them.
 //!
 //! This crate is pure apart from reading model files: it knows neither egg, PTX nor a device. It
-//! forbids `unsafe` except for mapping a model file.
+//! uses `unsafe` only to map a model file and to multiply matrices.
 
 pub mod dtype;
 pub mod graph;

@@ -253,7 +253,7 @@ fn round(dtype: DType, data: &mut [f64]) {
 }
 
 /// The number that an element of an integer type stands for.
-fn widen(dtype: DType, x: i64) -> i128 {
+pub(in crate::graph) fn widen(dtype: DType, x: i64) -> i128 {
     match dtype {
         DType::U64 => i128::from(x as u64),
         _ => i128::from(x),
@@ -271,7 +271,7 @@ fn wrap(dtype: DType, x: i128) -> i64 {
 }
 
 /// The least and the greatest number of an integer type.
-fn range(dtype: DType) -> (i128, i128) {
+pub(in crate::graph) fn int_range(dtype: DType) -> (i128, i128) {
     match dtype.class() {
         DTypeClass::Signed => (-(1 << (dtype.bits() - 1)), (1 << (dtype.bits() - 1)) - 1),
         DTypeClass::Bool => (0, 1),

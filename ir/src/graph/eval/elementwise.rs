@@ -4,7 +4,7 @@
 //! holds the result of every operator on `i64` and `u64`, and wrap to their type afterwards.
 
 use super::walk::{broadcast_strides, runs};
-use super::{Array, Data, range, round, widen, wrap};
+use super::{Array, Data, int_range, round, widen, wrap};
 use crate::graph::Attrs;
 use crate::{DType, TensorType};
 
@@ -215,7 +215,7 @@ pub(in crate::graph) fn cast(args: &[&Array], _: &Attrs, ty: &TensorType) -> Arr
 
 /// Truncated towards zero, the nearest number of an integer type; NaN gives 0.
 pub(super) fn saturate(dtype: DType, x: f64) -> i64 {
-    let (least, greatest) = range(dtype);
+    let (least, greatest) = int_range(dtype);
     wrap(dtype, (x as i128).clamp(least, greatest))
 }
 

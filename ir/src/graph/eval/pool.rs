@@ -2,7 +2,7 @@
 
 use super::conv::Space;
 use super::parallel::for_each;
-use super::{Array, Data, max_nan, range, widen, wrap};
+use super::{Array, Data, int_range, max_nan, widen, wrap};
 use crate::TensorType;
 use crate::graph::Attrs;
 
@@ -16,7 +16,7 @@ pub(in crate::graph) fn sum_pool(args: &[&Array], attrs: &Attrs, ty: &TensorType
 }
 
 fn range_or_zero(ty: &TensorType) -> (i128, i128) {
-    if ty.dtype.is_float() { (0, 0) } else { range(ty.dtype) }
+    if ty.dtype.is_float() { (0, 0) } else { int_range(ty.dtype) }
 }
 
 fn pool(

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::walk::runs;
-use super::{Array, Data, range, widen, wrap};
+use super::{Array, Data, int_range, widen, wrap};
 use crate::TensorType;
 use crate::graph::Attrs;
 use crate::shape::row_major_strides;
@@ -31,7 +31,7 @@ pub(in crate::graph) fn reduce(
             Data::Float(fold(data, &arg.extents, &strides, acc, float))
         }
         Data::Int(data) => {
-            let (least, greatest) = range(ty.dtype);
+            let (least, greatest) = int_range(ty.dtype);
             let data: Vec<i128> = data.iter().map(|&x| widen(ty.dtype, x)).collect();
             let acc = vec![int_identity.clamp(least, greatest); n_elems];
             let folded = fold(&data, &arg.extents, &strides, acc, int);
