@@ -1,0 +1,243 @@
+//! Convolutions and pools: geometry is normalised here (`auto_pad`, `ceil_mode`, bias, divisors).
+
+use crate::graph::{Attr, Op};
+use crate::onnx::builder::{Builder, ints};
+use crate::onnx::call::{Call, Outcome, one};
+use crate::onnx::error::OpError;
+use crate::{Tensor, Value};
+
+/// Where the windows of an operator lie, per spatial axis.
+#[derive(Clone)]
+pub(super) struct Geometry {
+    pub(super) kernel: Vec<usize>,
+    pub(super) strides: Vec<usize>,
+    pub(super) before: Vec<usize>,
+    pub(super) after: Vec<usize>,
+    pub(super) dilations: Vec<usize>,
+}
+
+impl Geometry {
+    fn attrs(&self) -> Vec<Attr> {
+        [&self.kernel, &self.strides, &self.before, &self.after, &self.dilations].map(|list| ints(list)).to_vec()
+    }
+
+    /// Extent of the window with its holes.
+    fn window(&self, axis: usize) -> usize {
+        (self.kernel[axis] - 1) * self.dilations[axis] + 1
+    }
+}
+
+/// A list attribute with one number per axis, from `least`.
+fn per_axis(c: &Call, name: &str, n: usize, default: i64, least: i64) -> Result<Vec<usize>, OpError> {
+    let list = c.ints(name)?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default; n]);
+    let in_range = list.iter().all(|x| (least..1 << 31).contains(x));
+    if list.len() != n || !in_range {
+        let expected = format!("{n} numbers from {least}");
+        return Err(OpError::Attribute { name: name.to_owned(), found: format!("{list:?}"), expected });
+    }
+    Ok(list.into_iter().map(|x| x as usize).collect())
+}
+
+/// The extents of `[N, C, spatial...]` after the first two.
+fn spatial(b: &Builder, x: Value) -> Result<Vec<usize>, OpError> {
+    match &b.extents(x)[..] {
+        [_, _, spatial @ ..] if (1..=3).contains(&spatial.len()) => Ok(spatial.to_vec()),
+        _ => Err(OpError::Form { form: b.ty(x).to_string(), nearest: Some("1 to 3 spatial axes".into()) }),
+    }
+}
+
+fn geometry(c: &Call, extents: &[usize], kernel: Vec<usize>) -> Result<Geometry, OpError> {
+    let n = extents.len();
+    let strides = per_axis(c, "strides", n, 1, 1)?;
+    let dilations = per_axis(c, "dilations", n, 1, 1)?;
+    let mut pads = per_axis(c, "pads", 2 * n, 0, 0)?;
+    let mut g = Geometry { kernel, strides, before: vec![0; n], after: vec![0; n], dilations };
+    let auto = c.word("auto_pad", "NOTSET")?;
+    match auto.as_str() {
+        "" | "NOTSET" => {
+            g.after = pads.split_off(n);
+            g.before = pads;
+        }
+        "VALID" => (),
+        "SAME_UPPER" | "SAME_LOWER" => {
+            for axis in 0..n {
+                let positions = extents[axis].div_ceil(g.strides[axis]);
+                let reach = positions.saturating_sub(1) * g.strides[axis] + g.window(axis);
+                let total = reach.saturating_sub(extents[axis]);
+                let (less, more) = (total / 2, total - total / 2);
+                (g.before[axis], g.after[axis]) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
+            }
+        }
+        other => return c.form(format!("auto_pad `{other}`"), "NOTSET, VALID, SAME_UPPER and SAME_LOWER"),
+    }
+    Ok(g)
+}
+
+/// The kernel's extents: those of the filter, which an attribute may repeat.
+fn filter_kernel(b: &Builder, c: &Call, w: Value, n: usize) -> Result<Vec<usize>, OpError> {
+    let extents = b.extents(w);
+    let wrong = |expected: String| OpError::Operand { index: 1, found: b.ty(w).to_string(), expected };
+    if extents.len() != n + 2 || extents[2..].contains(&0) {
+        return Err(wrong(format!("a filter with {n} spatial axes")));
+    }
+    let kernel = extents[2..].to_vec();
+    match c.ints("kernel_shape")? {
+        Some(list) if list.iter().map(|&x| x as usize).ne(kernel.iter().copied()) => {
+            Err(wrong(format!("`kernel_shape` {list:?}")))
+        }
+        _ => Ok(kernel),
+    }
+}
+
+fn with_bias(b: &mut Builder, x: Value, bias: Option<Value>) -> Outcome {
+    let Some(bias) = bias else { return one(x) };
+    let bias = b.channels(bias, b.rank(x))?;
+    one(b.add(x, bias)?)
+}
+
+pub(super) fn groups(c: &Call) -> Result<i64, OpError> {
+    match c.int("group", 1)? {
+        n @ 1..=0x7fff_ffff => Ok(n),
+        n => Err(OpError::Attribute { name: "group".into(), found: n.to_string(), expected: "1 or more".into() }),
+    }
+}
+
+/// A convolution of `x` and `w` with the attributes of the call, without bias.
+pub(super) fn convolve(b: &mut Builder, c: &Call, x: Value, w: Value) -> Result<Value, OpError> {
+    let extents = spatial(b, x)?;
+    let kernel = filter_kernel(b, c, w, extents.len())?;
+    let g = geometry(c, &extents, kernel)?;
+    let mut attrs = g.attrs().split_off(1);
+    attrs.push(Attr::Int(groups(c)?));
+    b.apply(Op::Conv, attrs, &[x, w])
+}
+
+pub(super) fn conv(b: &mut Builder, c: &Call) -> Outcome {
+    let y = convolve(b, c, c.x(0)?, c.x(1)?)?;
+    with_bias(b, y, c.opt(2)?)
+}
+
+pub(super) fn conv_transpose(b: &mut Builder, c: &Call) -> Outcome {
+    let (x, w) = (c.x(0)?, c.x(1)?);
+    let extents = spatial(b, x)?;
+    let n = extents.len();
+    let kernel = filter_kernel(b, c, w, n)?;
+    let (strides, dilations) = (per_axis(c, "strides", n, 1, 1)?, per_axis(c, "dilations", n, 1, 1)?);
+    let mut extra = per_axis(c, "output_padding", n, 0, 0)?;
+    let mut pads = per_axis(c, "pads", 2 * n, 0, 0)?;
+    let mut after = pads.split_off(n);
+    let mut before = pads;
+    let auto = c.word("auto_pad", "NOTSET")?;
+    let same = matches!(auto.as_str(), "SAME_UPPER" | "SAME_LOWER");
+    if !same && !matches!(auto.as_str(), "" | "NOTSET" | "VALID") {
+        return c.form(format!("auto_pad `{auto}`"), "NOTSET, VALID, SAME_UPPER and SAME_LOWER");
+    }
+    let wanted = match c.ints("output_shape")?.filter(|list| !list.is_empty()) {
+        // Some exporters give the whole shape.
+        Some(list) if list.len() == n + 2 => Some(list[2..].to_vec()),
+        Some(list) => Some(list),
+        None if same => Some((0..n).map(|axis| (extents[axis] * strides[axis]) as i64).collect()),
+        None => None,
+    };
+    if let Some(wanted) = wanted {
+        let wanted: Option<Vec<usize>> = wanted.iter().map(|&x| usize::try_from(x).ok()).collect();
+        let Some(wanted) = wanted.filter(|wanted| wanted.len() == n) else {
+            return c.form("this output_shape", "one extent per spatial axis");
+        };
+        for axis in 0..n {
+            let reach = strides[axis] * extents[axis].saturating_sub(1) + (kernel[axis] - 1) * dilations[axis] + 1;
+            let full = reach + extra[axis];
+            if full < wanted[axis] {
+                extra[axis] += wanted[axis] - full;
+            }
+            let total = full.saturating_sub(wanted[axis]);
+            let (less, more) = (total / 2, total - total / 2);
+            (before[axis], after[axis]) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
+        }
+    } else if auto == "VALID" {
+        (before, after) = (vec![0; n], vec![0; n]);
+    }
+    let attrs = vec![ints(&strides), ints(&before), ints(&after), ints(&dilations), Attr::Int(groups(c)?), ints(&extra)];
+    let y = b.apply(Op::ConvTranspose, attrs, &[x, w])?;
+    with_bias(b, y, c.opt(2)?)
+}
+
+/// Geometry of a pool. With `ceil_mode` the padding behind grows until the last window fits; a window
+/// that would start in that padding is left out.
+fn pool(b: &Builder, c: &Call, x: Value) -> Result<(Geometry, Geometry), OpError> {
+    let extents = spatial(b, x)?;
+    let n = extents.len();
+    if !c.has("kernel_shape") {
+        return Err(OpError::MissingAttribute { name: "kernel_shape" });
+    }
+    let declared = geometry(c, &extents, per_axis(c, "kernel_shape", n, 1, 1)?)?;
+    let mut g = declared.clone();
+    if c.int("ceil_mode", 0)? != 0 {
+        for axis in 0..n {
+            let padded = extents[axis] + g.before[axis] + g.after[axis];
+            let Some(room) = padded.checked_sub(g.window(axis)) else { continue };
+            let mut positions = room.div_ceil(g.strides[axis]) + 1;
+            if (positions - 1) * g.strides[axis] >= extents[axis] + g.before[axis] {
+                positions -= 1;
+            }
+            let reach = positions.saturating_sub(1) * g.strides[axis] + g.window(axis);
+            g.after[axis] = g.after[axis].max(reach.saturating_sub(extents[axis] + g.before[axis]));
+        }
+    }
+    Ok((declared, g))
+}
+
+pub(super) fn max_pool(b: &mut Builder, c: &Call) -> Outcome {
+    if c.wants(1) {
+        return c.form("the second result, indices,", "the pooled values");
+    }
+    let x = c.x(0)?;
+    let (_, g) = pool(b, c, x)?;
+    one(b.apply(Op::MaxPool, g.attrs(), &[x])?)
+}
+
+/// The sum of the window divided by the number of elements that count: known at import.
+pub(super) fn average_pool(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let (declared, g) = pool(b, c, x)?;
+    let sum = b.apply(Op::SumPool, g.attrs(), &[x])?;
+    let include = c.int("count_include_pad", 0)? != 0;
+    let (from, to) = (b.extents(x), b.extents(sum));
+    let mut counts = vec![1.0];
+    for axis in 0..g.kernel.len() {
+        let (low, high) = match include {
+            true => (0, declared.before[axis] + from[axis + 2] + declared.after[axis]),
+            false => (declared.before[axis], declared.before[axis] + from[axis + 2]),
+        };
+        let inside = |position: usize| {
+            let taps = (0..g.kernel[axis]).map(|tap| position * g.strides[axis] + tap * g.dilations[axis]);
+            taps.filter(|at| (low..high).contains(at)).count() as f64
+        };
+        let along: Vec<f64> = (0..to[axis + 2]).map(inside).collect();
+        counts = counts.iter().flat_map(|&outer| along.iter().map(move |&inner| outer * inner)).collect();
+    }
+    if counts.windows(2).all(|pair| pair[0] == pair[1]) {
+        let count = counts.first().copied().unwrap_or(1.0);
+        return one(b.with(Op::Div, sum, count)?);
+    }
+    let extents = [&[1, 1], &to[2..]].concat();
+    let counts = b.constant(Tensor::from_f64(b.dtype(x), &extents, &counts));
+    one(b.div(sum, counts)?)
+}
+
+pub(super) fn lp_pool(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let (_, g) = pool(b, c, x)?;
+    match c.int("p", 2)? {
+        1 => {
+            let size = b.unary(Op::Abs, x)?;
+            one(b.apply(Op::SumPool, g.attrs(), &[size])?)
+        }
+        2 => {
+            let square = b.mul(x, x)?;
+            let sum = b.apply(Op::SumPool, g.attrs(), &[square])?;
+            one(b.unary(Op::Sqrt, sum)?)
+        }
+        p => c.form(format!("norm {p}"), "norms 1 and 2"),
+    }
+}
