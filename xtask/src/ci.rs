@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// A command of `cargo ci`: name, arguments of cargo, environment.
+/// A command of `cargo xtask test`: name, arguments of cargo, environment.
 struct Step {
     name: &'static str,
     args: &'static [&'static str],

@@ -13,7 +13,8 @@ type Task = fn(&Path) -> Result<(), String>;
 const TASKS: &[(&str, Task, &str)] = &[
     ("tools",     tools::install, "installs ptxas 13.0.88 into target/tools (37 MB, checked against its hash)"),
     ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
-    ("ci",        ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
+    ("test",      ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
+    ("ci",        ci::all,        "the same"),
 ];
 
 fn main() -> ExitCode {

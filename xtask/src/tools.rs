@@ -43,21 +43,19 @@ fn download(workspace: &Path, staging: &Path) -> Result<PathBuf, String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
     pip.args(["--only-binary=:all:", "--require-hashes", "-r"])
-        .arg(requirements)
+        .arg(&requirements)
         .arg("-d")
         .arg(staging);
     let output = output(&mut pip)?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let reason = stderr
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or("no message")
-            .trim();
-        return Err(format!(
-            "cannot download ptxas {VERSION} (offline, or another hash?): {reason}"
-        ));
+        if stderr.contains("DO NOT MATCH THE HASHES") {
+            let pinned = requirements.display();
+            return Err(format!("the wheel of ptxas {VERSION} has another hash than {pinned}"));
+        }
+        let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
+        let reason = last.unwrap_or("no message").trim();
+        return Err(format!("cannot download ptxas {VERSION} (offline?): {reason}"));
     }
     let entries =
         fs::read_dir(staging).map_err(|err| format!("cannot read {}: {err}", staging.display()))?;
