@@ -1,5 +1,6 @@
 //! Regions and schedules to kernels: kernel IR, kernel families, PTX emission, assembling.
 
+pub mod assemble;
 pub mod kir;
 pub mod target;
 

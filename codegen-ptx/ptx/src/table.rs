@@ -476,7 +476,7 @@ macro_rules! with_insts {
             CvtRmiS32F32     cvt_rmi_s32_f32      "cvt.rmi.s32.f32"             (dst R, src F)                       20  (1, 0);
             CvtF32F16        cvt_f32_f16          "cvt.f32.f16"                 (dst F, src H)                       20  (1, 0);
             CvtRnF16F32      cvt_rn_f16_f32       "cvt.rn.f16.f32"              (dst H, src F)                       20  (1, 0);
-            CvtF32Bf16       cvt_f32_bf16         "cvt.f32.bf16"                (dst F, src H)                       90  (7, 8);
+            CvtF32Bf16       cvt_f32_bf16         "cvt.f32.bf16"                (dst F, src H)                       80  (7, 1);
             CvtRnBf16F32     cvt_rn_bf16_f32      "cvt.rn.bf16.f32"             (dst H, src F)                       80  (7, 0);
             CvtRniF32F32     cvt_rni_f32_f32      "cvt.rni.f32.f32"             (dst F, src F)                       20  (1, 0);
             CvtRmiF32F32     cvt_rmi_f32_f32      "cvt.rmi.f32.f32"             (dst F, src F)                       20  (1, 0);
