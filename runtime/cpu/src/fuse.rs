@@ -1,0 +1,4 @@
+//! Fused blocks of multiply-adds.
+
+/// A fused block.
+pub(crate) struct FmaBlock {}

@@ -1,0 +1,727 @@
+//! Loads and stores. Every access is checked: bounds, alignment, and for stores that the allocation may be
+//! written.
+//!
+//! A warp's addresses are first compared with the two usual patterns: neighbouring lanes at neighbouring
+//! places, and all lanes at the same place; then one check of the range is enough. Otherwise the lanes are
+//! checked together and accessed one by one; if that check fails, each is looked up by itself, which also
+//! finds the faulting lane.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::shapes::Shape;
+use crate::fault::{FaultKind, Nearest, Space};
+use crate::memory::{SLOT_SHIFT, View};
+use crate::program::{Ctx, Flow, LANES, Lane, PendingCopy, Uop};
+use crate::simd::{Level, Simd};
+use crate::vector;
+
+/// How a value lies in memory.
+pub(crate) trait Elem: 'static {
+    /// Type of the register.
+    type Reg: Lane;
+    /// Size in memory.
+    const BYTES: usize;
+    /// Reads one.
+    ///
+    /// # Safety
+    ///
+    /// `BYTES` readable bytes.
+    unsafe fn get(at: *const u8) -> Self::Reg;
+    /// Writes one.
+    ///
+    /// # Safety
+    ///
+    /// `BYTES` writable bytes.
+    unsafe fn put(at: *mut u8, value: Self::Reg);
+}
+
+macro_rules! elems {
+    ($($name:ident $memory:ty, $reg:ty, $bytes:literal;)+) => {
+        $(
+            pub(crate) struct $name;
+            impl Elem for $name {
+                type Reg = $reg;
+                const BYTES: usize = $bytes;
+                #[inline(always)]
+                unsafe fn get(at: *const u8) -> $reg {
+                    // SAFETY: by contract.
+                    unsafe { at.cast::<$memory>().read_unaligned() as $reg }
+                }
+                #[inline(always)]
+                unsafe fn put(at: *mut u8, value: $reg) {
+                    // SAFETY: by contract.
+                    unsafe { at.cast::<$memory>().write_unaligned(value as $memory) }
+                }
+            }
+        )+
+    };
+}
+elems! {
+    U8 u8, u32, 1;
+    S8 i8, u32, 1;
+    B16 u16, u32, 2;
+    B32 u32, u32, 4;
+    B64 u64, u64, 8;
+}
+
+/// An address register's lane type.
+pub(crate) trait Address: Lane + PartialEq {
+    fn plus(self, n: u64) -> Self;
+    fn minus(self, other: Self) -> Self;
+    fn differs(self, other: u64) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn keep(self, bit: u32) -> Self;
+    fn larger(self, other: Self) -> Self;
+    fn wide(self) -> u64;
+}
+
+macro_rules! addresses {
+    ($($t:ty),+) => {
+        $(impl Address for $t {
+            #[inline(always)]
+            fn plus(self, n: u64) -> Self { self.wrapping_add(n as $t) }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self { self.wrapping_sub(other) }
+            #[inline(always)]
+            fn differs(self, other: u64) -> Self { self ^ other as $t }
+            #[inline(always)]
+            fn or(self, other: Self) -> Self { self | other }
+            #[inline(always)]
+            fn keep(self, bit: u32) -> Self { self & (bit as $t).wrapping_neg() }
+            #[inline(always)]
+            fn larger(self, other: Self) -> Self { self.max(other) }
+            #[inline(always)]
+            fn wide(self) -> u64 { u64::from(self) }
+        })+
+    };
+}
+addresses!(u32, u64);
+
+/// A state space.
+pub(crate) trait Window: 'static {
+    /// Its addresses.
+    type Addr: Address;
+    /// Which.
+    const SPACE: Space;
+    /// The host pointer of a range, if it is accessible.
+    fn range(cx: &Ctx, address: u64, n_bytes: u64, align: u64, store: bool) -> Option<*mut u8>;
+    /// The window in which `address` lies: its first address, its host pointer, its size.
+    fn around(cx: &Ctx, address: u64, store: bool) -> Option<(u64, *mut u8, u64)>;
+}
+
+/// Global memory.
+pub(crate) struct Global;
+/// Shared memory of the block.
+pub(crate) struct Shared;
+
+impl Window for Global {
+    type Addr = u64;
+    const SPACE: Space = Space::Global;
+    #[inline(always)]
+    fn range(cx: &Ctx, address: u64, n_bytes: u64, align: u64, store: bool) -> Option<*mut u8> {
+        let (base, host, size) = Self::around(cx, address, store)?;
+        let offset = address - base;
+        // Mapped memory may begin anywhere on the host; the device address decides about alignment.
+        (offset + n_bytes <= size && address & (align - 1) == 0).then(|| host.wrapping_add(offset as usize))
+    }
+    #[inline(always)]
+    fn around(cx: &Ctx, address: u64, store: bool) -> Option<(u64, *mut u8, u64)> {
+        let slot = (address >> SLOT_SHIFT) as usize;
+        if slot >= cx.n_views {
+            return None;
+        }
+        // SAFETY: the slot is one of the views.
+        let View { host, n_bytes, writable } = unsafe { *cx.views.add(slot) };
+        (writable || !store).then_some(((slot as u64) << SLOT_SHIFT, host, n_bytes))
+    }
+}
+
+impl Window for Shared {
+    type Addr = u32;
+    const SPACE: Space = Space::Shared;
+    #[inline(always)]
+    fn range(cx: &Ctx, address: u64, n_bytes: u64, align: u64, _: bool) -> Option<*mut u8> {
+        (address + n_bytes <= u64::from(cx.shared_bytes) && address & (align - 1) == 0)
+            .then(|| cx.shared.wrapping_add(address as usize))
+    }
+    #[inline(always)]
+    fn around(cx: &Ctx, _: u64, _: bool) -> Option<(u64, *mut u8, u64)> {
+        Some((0, cx.shared, u64::from(cx.shared_bytes)))
+    }
+}
+
+/// `{r[1], r[2], ...} = [r[0] + imm]`
+pub(crate) struct Load<W, E, const N: usize>(PhantomData<(W, E)>);
+/// `[r[0] + imm] = {r[1], r[2], ...}`
+pub(crate) struct Store<W, E, const N: usize>(PhantomData<(W, E)>);
+
+pub(crate) fn ld<W: Window, E: Elem, const N: usize>() -> Load<W, E, N> {
+    Load(PhantomData)
+}
+pub(crate) fn st<W: Window, E: Elem, const N: usize>() -> Store<W, E, N> {
+    Store(PhantomData)
+}
+
+/// Where lane 0 would be if every active lane is `bytes` behind its left neighbour and all are accessible.
+///
+/// # Safety
+///
+/// `cx.mask` is not 0.
+#[inline(always)]
+unsafe fn neighbours<W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, bytes: u64, store: bool) -> Option<*mut u8> {
+    let (first, last) = if cx.mask == !0 { (0, 31) } else { (cx.mask.trailing_zeros(), 31 - cx.mask.leading_zeros()) };
+    let (a, z) = (addr[first as usize], addr[last as usize]);
+    let span = u64::from(last - first) * bytes;
+    if z.minus(a).differs(span).wide() != 0 {
+        return None;
+    }
+    let origin = a.minus(W::Addr::default().plus(u64::from(first) * bytes));
+    let mut diff = W::Addr::default();
+    if cx.mask == !0 {
+        for (i, x) in addr.iter().enumerate() {
+            diff = diff.or(x.minus(origin).differs(i as u64 * bytes));
+        }
+    } else {
+        for (i, x) in addr.iter().enumerate() {
+            diff = diff.or(x.minus(origin).differs(i as u64 * bytes).keep(cx.mask >> i & 1));
+        }
+    }
+    if diff.wide() != 0 {
+        return None;
+    }
+    let p = W::range(cx, a.plus(imm).wide(), span + bytes, bytes, store)?;
+    Some(p.wrapping_sub(first as usize * bytes as usize))
+}
+
+/// The common place of all active lanes, if there is one and it is accessible.
+#[inline(always)]
+fn common<W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, bytes: u64) -> Option<*mut u8> {
+    let a = addr[cx.mask.trailing_zeros() as usize & 31];
+    let mut diff = W::Addr::default();
+    for (i, x) in addr.iter().enumerate() {
+        diff = diff.or(x.minus(a).keep(cx.mask >> i & 1));
+    }
+    if diff.wide() != 0 {
+        return None;
+    }
+    W::range(cx, a.plus(imm).wide(), bytes, bytes, false)
+}
+
+/// A host pointer and offsets of the active lanes (0 for the others) from it, if all lie in one window.
+#[inline(always)]
+fn together<W: Window>(
+    cx: &Ctx,
+    addr: &[W::Addr; LANES],
+    imm: u64,
+    bytes: u64,
+    store: bool,
+) -> Option<(*mut u8, [W::Addr; LANES])> {
+    let first = cx.mask.trailing_zeros() as usize & 31;
+    let (base, host, size) = W::around(cx, addr[first].plus(imm).wide(), store)?;
+    let base = W::Addr::default().plus(base);
+    let mut offsets = [W::Addr::default(); LANES];
+    let (mut most, mut bits) = (W::Addr::default(), W::Addr::default());
+    for i in 0..LANES {
+        let x = addr[i].plus(imm).minus(base);
+        let x = if cx.mask == !0 { x } else { x.keep(cx.mask >> i & 1) };
+        offsets[i] = x;
+        most = most.larger(x);
+        bits = bits.or(x);
+    }
+    (most.wide() + bytes <= size && bits.wide() & (bytes - 1) == 0).then_some((host, offsets))
+}
+
+impl<W: Window, E: Elem, const N: usize> Shape for Load<W, E, N> {
+    #[inline(always)]
+    unsafe fn run<L: Level>(&self, cx: &mut Ctx, uop: &Uop) -> Flow {
+        let bytes = (E::BYTES * N) as u64;
+        let imm = uop.imm as u64;
+        // SAFETY: by the contract of `run`, and because the accesses were checked. The addresses are read
+        // before a destination, which may share their slot, is written.
+        unsafe {
+            let addr = &*cx.reg::<W::Addr>(uop.r[0]);
+            if let Some(p) = neighbours::<W>(cx, addr, imm, bytes, false) {
+                load_neighbours::<L, E, N>(cx, uop, p);
+                return Flow::Next;
+            }
+            if addr[0] == addr[31]
+                && let Some(p) = common::<W>(cx, addr, imm, bytes)
+            {
+                let mut values = [E::Reg::default(); N];
+                for c in 0..N {
+                    values[c] = E::get(p.add(c * E::BYTES));
+                }
+                for c in 0..N {
+                    super::shapes::store::<L, E::Reg>(cx, uop.r[1 + c], &[values[c]; LANES]);
+                }
+                return Flow::Next;
+            }
+            if let Some((host, offsets)) = together::<W>(cx, addr, imm, bytes, false) {
+                load_scattered::<L, W, E, N>(cx, uop, host, &offsets);
+                return Flow::Next;
+            }
+        }
+        // SAFETY: by the contract of `run`.
+        unsafe { load_slowly::<W, E, N>(cx, uop) }
+    }
+}
+
+/// # Safety
+///
+/// The active lanes at `p + bytes * lane` are readable; otherwise as [`Shape::run`].
+#[inline(always)]
+unsafe fn load_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop: &Uop, p: *mut u8) {
+    // SAFETY: by contract.
+    unsafe {
+        if cx.mask == !0 {
+            if E::BYTES == 4 && N == 4 {
+                let dst = [1, 2, 3, 4].map(|c| cx.reg::<u32>(uop.r[c]).cast::<u32>());
+                vector::split4::<L>(p.cast(), dst);
+                return;
+            }
+            for c in 0..N {
+                let dst = &mut *cx.reg::<E::Reg>(uop.r[1 + c]);
+                for (i, to) in dst.iter_mut().enumerate() {
+                    *to = E::get(p.add((i * N + c) * E::BYTES));
+                }
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if L::KIND == Simd::Avx512 && E::BYTES == 4 && N == 1 {
+            use std::arch::x86_64::*;
+            let dst = cx.reg::<u32>(uop.r[1]).cast::<i32>();
+            for h in 0..2 {
+                let mask = (cx.mask >> (16 * h)) as u16;
+                let v = _mm512_maskz_loadu_epi32(mask, p.wrapping_add(64 * h).cast());
+                _mm512_mask_storeu_epi32(dst.add(16 * h), mask, v);
+            }
+            return;
+        }
+        for c in 0..N {
+            let dst = &mut *cx.reg::<E::Reg>(uop.r[1 + c]);
+            for (i, to) in dst.iter_mut().enumerate() {
+                if cx.mask >> i & 1 != 0 {
+                    *to = E::get(p.wrapping_add((i * N + c) * E::BYTES));
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// The active lanes at `host + offset` are readable, and so is `host` itself; otherwise as [`Shape::run`].
+#[inline(always)]
+unsafe fn load_scattered<L: Level, W: Window, E: Elem, const N: usize>(
+    cx: &mut Ctx,
+    uop: &Uop,
+    host: *mut u8,
+    offsets: &[W::Addr; LANES],
+) {
+    // SAFETY: by contract.
+    unsafe {
+        if cx.mask == !0 {
+            if E::BYTES == 4 && N == 4 && size_of::<W::Addr>() == 4 {
+                let offsets = &*std::ptr::from_ref(offsets).cast::<[[u32; 16]; 2]>();
+                for (h, half) in offsets.iter().enumerate() {
+                    let dst = [1, 2, 3, 4].map(|c| cx.reg::<u32>(uop.r[c]).cast::<u32>().add(16 * h));
+                    vector::gather4::<L>(host, half, dst);
+                }
+                return;
+            }
+            if E::BYTES == 4 && N == 1 {
+                let dst = &mut *cx.reg::<u32>(uop.r[1]);
+                for q in 0..4 {
+                    let group = &offsets[8 * q..8 * q + 8];
+                    let mut diff = W::Addr::default();
+                    for (i, x) in group.iter().enumerate() {
+                        diff = diff.or(x.minus(group[0]).differs(4 * i as u64));
+                    }
+                    if diff.wide() == 0 {
+                        let from = host.add(group[0].wide() as usize).cast::<[u32; 8]>();
+                        *dst[8 * q..].as_mut_ptr().cast::<[u32; 8]>() = from.read_unaligned();
+                    } else {
+                        for (to, x) in dst[8 * q..8 * q + 8].iter_mut().zip(group) {
+                            *to = host.add(x.wide() as usize).cast::<u32>().read_unaligned();
+                        }
+                    }
+                }
+                return;
+            }
+        }
+        for c in 0..N {
+            let dst = &mut *cx.reg::<E::Reg>(uop.r[1 + c]);
+            for (i, to) in dst.iter_mut().enumerate() {
+                if cx.mask >> i & 1 != 0 {
+                    *to = E::get(host.add(offsets[i].wide() as usize + c * E::BYTES));
+                }
+            }
+        }
+    }
+}
+
+/// Lane by lane, each with its own look-up.
+///
+/// # Safety
+///
+/// As [`Shape::run`].
+#[cold]
+unsafe fn load_slowly<W: Window, E: Elem, const N: usize>(cx: &mut Ctx, uop: &Uop) -> Flow {
+    // SAFETY: by contract; each access is checked.
+    unsafe {
+        let addr = *cx.reg::<W::Addr>(uop.r[0]);
+        for (i, a) in addr.into_iter().enumerate() {
+            if cx.mask >> i & 1 != 0 {
+                let p = match lane_pointer::<W>(cx, a.plus(uop.imm as u64).wide(), (E::BYTES * N) as u64, false) {
+                    Ok(p) => p,
+                    Err(kind) => return cx.fail(kind, i as u32),
+                };
+                for c in 0..N {
+                    (*cx.reg::<E::Reg>(uop.r[1 + c]))[i] = E::get(p.add(c * E::BYTES));
+                }
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// The host pointer of one access, or what is wrong with it.
+#[cold]
+fn lane_pointer<W: Window>(cx: &Ctx, address: u64, n_bytes: u64, store: bool) -> Result<*mut u8, FaultKind> {
+    if let Some(p) = W::range(cx, address, n_bytes, n_bytes, store) {
+        return Ok(p);
+    }
+    if W::range(cx, address, n_bytes, 1, store).is_some() {
+        return Err(FaultKind::Misaligned { space: W::SPACE, address, n_bytes: n_bytes as u32 });
+    }
+    if store && W::range(cx, address, n_bytes, 1, false).is_some() {
+        return Err(FaultKind::ReadOnly { address });
+    }
+    let nearest = match W::SPACE {
+        Space::Shared => {
+            let size = u64::from(cx.shared_bytes);
+            let distance = address as u32 as i32;
+            let distance = if distance < 0 { i64::from(distance) } else { address as i64 - size as i64 };
+            Some(Nearest { base: 0, n_bytes: size, distance })
+        }
+        // An address just below an allocation has the slot before it.
+        Space::Global => {
+            let slot = address >> SLOT_SHIFT;
+            [slot, slot + 1].into_iter().filter(|s| *s < cx.n_views as u64).find_map(|s| {
+                // SAFETY: the slot is one of the views.
+                let size = unsafe { (*cx.views.add(s as usize)).n_bytes };
+                let base = s << SLOT_SHIFT;
+                let distance = if address >= base { (address - base) as i64 - size as i64 } else { -((base - address) as i64) };
+                (size > 0 && distance.unsigned_abs() < 1 << (SLOT_SHIFT - 1)).then_some(Nearest { base, n_bytes: size, distance })
+            })
+        }
+    };
+    Err(FaultKind::OutOfBounds { space: W::SPACE, address, n_bytes: n_bytes as u32, nearest })
+}
+
+impl<W: Window, E: Elem, const N: usize> Shape for Store<W, E, N> {
+    #[inline(always)]
+    unsafe fn run<L: Level>(&self, cx: &mut Ctx, uop: &Uop) -> Flow {
+        let bytes = (E::BYTES * N) as u64;
+        let imm = uop.imm as u64;
+        // SAFETY: by the contract of `run`, and because the accesses were checked.
+        unsafe {
+            let addr = &*cx.reg::<W::Addr>(uop.r[0]);
+            if let Some(p) = neighbours::<W>(cx, addr, imm, bytes, true) {
+                store_neighbours::<L, E, N>(cx, uop, p);
+                return Flow::Next;
+            }
+            if let Some((host, offsets)) = together::<W>(cx, addr, imm, bytes, true) {
+                for i in 0..LANES {
+                    if cx.mask >> i & 1 != 0 {
+                        for c in 0..N {
+                            let value = (*cx.reg::<E::Reg>(uop.r[1 + c]))[i];
+                            E::put(host.add(offsets[i].wide() as usize + c * E::BYTES), value);
+                        }
+                    }
+                }
+                return Flow::Next;
+            }
+            store_slowly::<W, E, N>(cx, uop)
+        }
+    }
+}
+
+/// # Safety
+///
+/// The active lanes at `p + bytes * lane` are writable; otherwise as [`Shape::run`].
+#[inline(always)]
+unsafe fn store_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop: &Uop, p: *mut u8) {
+    // SAFETY: by contract.
+    unsafe {
+        if cx.mask == !0 {
+            if E::BYTES == 4 && N == 4 {
+                let src = [1, 2, 3, 4].map(|c| cx.reg::<u32>(uop.r[c]).cast::<u32>().cast_const());
+                vector::join4::<L>(src, p.cast());
+                return;
+            }
+            if E::BYTES == 4 && N == 1 {
+                p.cast::<[u32; LANES]>().write_unaligned(*cx.reg::<u32>(uop.r[1]));
+                return;
+            }
+            for c in 0..N {
+                let src = &*cx.reg::<E::Reg>(uop.r[1 + c]);
+                for (i, value) in src.iter().enumerate() {
+                    E::put(p.add((i * N + c) * E::BYTES), *value);
+                }
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if L::KIND == Simd::Avx512 && E::BYTES == 4 && N == 1 {
+            use std::arch::x86_64::*;
+            let src = cx.reg::<u32>(uop.r[1]).cast::<i32>();
+            for h in 0..2 {
+                let v = _mm512_loadu_epi32(src.add(16 * h));
+                _mm512_mask_storeu_epi32(p.wrapping_add(64 * h).cast(), (cx.mask >> (16 * h)) as u16, v);
+            }
+            return;
+        }
+        for c in 0..N {
+            let src = &*cx.reg::<E::Reg>(uop.r[1 + c]);
+            for (i, value) in src.iter().enumerate() {
+                if cx.mask >> i & 1 != 0 {
+                    E::put(p.wrapping_add((i * N + c) * E::BYTES), *value);
+                }
+            }
+        }
+    }
+}
+
+/// Lane by lane, each with its own look-up. Nothing is stored if a lane faults.
+///
+/// # Safety
+///
+/// As [`Shape::run`].
+#[cold]
+unsafe fn store_slowly<W: Window, E: Elem, const N: usize>(cx: &mut Ctx, uop: &Uop) -> Flow {
+    // SAFETY: by contract; each access is checked.
+    unsafe {
+        let addr = *cx.reg::<W::Addr>(uop.r[0]);
+        let mut pointers = [std::ptr::null_mut(); LANES];
+        for (i, a) in addr.into_iter().enumerate() {
+            if cx.mask >> i & 1 != 0 {
+                pointers[i] = match lane_pointer::<W>(cx, a.plus(uop.imm as u64).wide(), (E::BYTES * N) as u64, true) {
+                    Ok(p) => p,
+                    Err(kind) => return cx.fail(kind, i as u32),
+                };
+            }
+        }
+        for (i, p) in pointers.into_iter().enumerate() {
+            if cx.mask >> i & 1 != 0 {
+                for c in 0..N {
+                    E::put(p.add(c * E::BYTES), (*cx.reg::<E::Reg>(uop.r[1 + c]))[i]);
+                }
+            }
+        }
+    }
+    Flow::Next
+}
+
+/// `red.global.add.f32 [r[0] + imm], r[1]`: lanes in order. Blocks that run at the same time add in any
+/// order, so the sum is reproducible only with one thread.
+struct RedAddF32;
+/// `atom.global.add.u32 r[1], [r[0] + imm], r[2]`
+struct AtomAddU32;
+
+impl Shape for RedAddF32 {
+    #[inline(always)]
+    unsafe fn run<L: Level>(&self, cx: &mut Ctx, uop: &Uop) -> Flow {
+        // SAFETY: by contract; each access is checked, aligned to 4 bytes and atomic.
+        unsafe {
+            let (addr, values) = (*cx.reg::<u64>(uop.r[0]), *cx.reg::<f32>(uop.r[1]));
+            for i in 0..LANES {
+                if cx.mask >> i & 1 != 0 {
+                    let p = match lane_pointer::<Global>(cx, addr[i].wrapping_add(uop.imm as u64), 4, true) {
+                        Ok(p) => AtomicU32::from_ptr(p.cast()),
+                        Err(kind) => return cx.fail(kind, i as u32),
+                    };
+                    let add = |old: u32| Some((f32::from_bits(old) + values[i]).to_bits());
+                    let _ = p.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+                }
+            }
+        }
+        Flow::Next
+    }
+}
+
+impl Shape for AtomAddU32 {
+    #[inline(always)]
+    unsafe fn run<L: Level>(&self, cx: &mut Ctx, uop: &Uop) -> Flow {
+        // SAFETY: by contract; each access is checked, aligned to 4 bytes and atomic.
+        unsafe {
+            let (addr, values) = (*cx.reg::<u64>(uop.r[0]), *cx.reg::<u32>(uop.r[2]));
+            for i in 0..LANES {
+                if cx.mask >> i & 1 != 0 {
+                    let p = match lane_pointer::<Global>(cx, addr[i].wrapping_add(uop.imm as u64), 4, true) {
+                        Ok(p) => AtomicU32::from_ptr(p.cast()),
+                        Err(kind) => return cx.fail(kind, i as u32),
+                    };
+                    (*cx.reg::<u32>(uop.r[1]))[i] = p.fetch_add(values[i], Ordering::Relaxed);
+                }
+            }
+        }
+        Flow::Next
+    }
+}
+
+/// `cp.async [r[0] + imm low], [r[1] + imm high], r[2]`: at once, or late if `cx.late` is set.
+struct CpAsync;
+
+impl Shape for CpAsync {
+    #[inline(always)]
+    unsafe fn run<L: Level>(&self, cx: &mut Ctx, uop: &Uop) -> Flow {
+        let n_bytes = u64::from(uop.r[2]);
+        let (to, from) = (uop.imm as i32 as u64, (uop.imm >> 32) as u64);
+        // SAFETY: by contract; the accesses are checked.
+        unsafe {
+            let (shared, global) = (&*cx.reg::<u32>(uop.r[0]), &*cx.reg::<u64>(uop.r[1]));
+            if cx.mask == !0
+                && cx.late.is_none()
+                && let Some(dst) = neighbours::<Shared>(cx, shared, to, n_bytes, true)
+                && let Some(src) = neighbours::<Global>(cx, global, from, n_bytes, false)
+            {
+                std::ptr::copy_nonoverlapping(src, dst, LANES * n_bytes as usize);
+                return Flow::Next;
+            }
+            for i in 0..LANES {
+                if cx.mask >> i & 1 != 0 {
+                    let (a, b) = (shared[i].wrapping_add(to as u32), global[i].wrapping_add(from));
+                    let dst = match lane_pointer::<Shared>(cx, u64::from(a), n_bytes, true) {
+                        Ok(p) => p,
+                        Err(kind) => return cx.fail(kind, i as u32),
+                    };
+                    let src = match lane_pointer::<Global>(cx, b, n_bytes, false) {
+                        Ok(p) => p,
+                        Err(kind) => return cx.fail(kind, i as u32),
+                    };
+                    let line = cx.line;
+                    match &mut cx.late {
+                        None => std::ptr::copy_nonoverlapping(src, dst, n_bytes as usize),
+                        Some(queue) => queue.open.push(PendingCopy {
+                            shared: a,
+                            global: b,
+                            n_bytes: n_bytes as u32,
+                            lane: i as u32,
+                            line,
+                        }),
+                    }
+                }
+            }
+        }
+        Flow::Next
+    }
+}
+
+struct CpAsyncCommitGroup;
+struct CpAsyncWaitGroup;
+
+impl Shape for CpAsyncCommitGroup {
+    #[inline(always)]
+    unsafe fn run<L: Level>(&self, cx: &mut Ctx, _: &Uop) -> Flow {
+        if let Some(queue) = &mut cx.late {
+            let group = std::mem::take(&mut queue.open);
+            queue.groups.push(group);
+        }
+        Flow::Next
+    }
+}
+
+impl Shape for CpAsyncWaitGroup {
+    #[inline(always)]
+    unsafe fn run<L: Level>(&self, cx: &mut Ctx, uop: &Uop) -> Flow {
+        if cx.late.is_some() { complete_copies(cx, uop.imm as usize) } else { Flow::Next }
+    }
+}
+
+/// Completes all groups of the running warp but the last `n_left`.
+#[cold]
+fn complete_copies(cx: &mut Ctx, n_left: usize) -> Flow {
+    let Some(queue) = &mut cx.late else { return Flow::Next };
+    let n_done = queue.groups.len().saturating_sub(n_left);
+    let done: Vec<PendingCopy> = queue.groups.drain(..n_done).flatten().collect();
+    for copy in done {
+        let pointers = lane_pointer::<Shared>(cx, u64::from(copy.shared), u64::from(copy.n_bytes), true)
+            .and_then(|dst| Ok((dst, lane_pointer::<Global>(cx, copy.global, u64::from(copy.n_bytes), false)?)));
+        match pointers {
+            // SAFETY: both ranges were checked; shared and global memory do not overlap.
+            Ok((dst, src)) => unsafe { std::ptr::copy_nonoverlapping(src, dst, copy.n_bytes as usize) },
+            Err(kind) => return cx.fail(kind, copy.lane),
+        }
+        let warp = cx.warp;
+        if let Some(checker) = &mut cx.checker {
+            checker.copied(&copy, warp);
+        }
+    }
+    Flow::Next
+}
+
+super::rows! {
+    LdGlobalF32: ld::<Global, B32, 1>();
+    LdGlobalU32: ld::<Global, B32, 1>();
+    LdGlobalNcF32: ld::<Global, B32, 1>();
+    LdGlobalNcU32: ld::<Global, B32, 1>();
+    LdGlobalU64: ld::<Global, B64, 1>();
+    LdGlobalF64: ld::<Global, B64, 1>();
+    LdGlobalB16: ld::<Global, B16, 1>();
+    LdGlobalU8: ld::<Global, U8, 1>();
+    LdGlobalS8: ld::<Global, S8, 1>();
+    LdGlobalV2F32: ld::<Global, B32, 2>();
+    LdGlobalV2U32: ld::<Global, B32, 2>();
+    LdGlobalNcV2F32: ld::<Global, B32, 2>();
+    LdGlobalV4F32: ld::<Global, B32, 4>();
+    LdGlobalV4U32: ld::<Global, B32, 4>();
+    LdGlobalNcV4F32: ld::<Global, B32, 4>();
+    LdGlobalV2F64: ld::<Global, B64, 2>();
+    LdGlobalV2U64: ld::<Global, B64, 2>();
+    LdGlobalV2B16: ld::<Global, B16, 2>();
+    LdGlobalV4B16: ld::<Global, B16, 4>();
+    StGlobalF32: st::<Global, B32, 1>();
+    StGlobalU32: st::<Global, B32, 1>();
+    StGlobalU64: st::<Global, B64, 1>();
+    StGlobalF64: st::<Global, B64, 1>();
+    StGlobalB16: st::<Global, B16, 1>();
+    StGlobalU8: st::<Global, U8, 1>();
+    StGlobalV2F32: st::<Global, B32, 2>();
+    StGlobalV2U32: st::<Global, B32, 2>();
+    StGlobalV4F32: st::<Global, B32, 4>();
+    StGlobalV4U32: st::<Global, B32, 4>();
+    StGlobalV2F64: st::<Global, B64, 2>();
+    StGlobalV2U64: st::<Global, B64, 2>();
+    StGlobalV2B16: st::<Global, B16, 2>();
+    StGlobalV4B16: st::<Global, B16, 4>();
+    LdSharedF32: ld::<Shared, B32, 1>();
+    LdSharedU32: ld::<Shared, B32, 1>();
+    LdSharedU64: ld::<Shared, B64, 1>();
+    LdSharedF64: ld::<Shared, B64, 1>();
+    LdSharedB16: ld::<Shared, B16, 1>();
+    LdSharedU8: ld::<Shared, U8, 1>();
+    LdSharedS8: ld::<Shared, S8, 1>();
+    LdSharedV2F32: ld::<Shared, B32, 2>();
+    LdSharedV2U32: ld::<Shared, B32, 2>();
+    LdSharedV4F32: ld::<Shared, B32, 4>();
+    LdSharedV4U32: ld::<Shared, B32, 4>();
+    StSharedF32: st::<Shared, B32, 1>();
+    StSharedU32: st::<Shared, B32, 1>();
+    StSharedU64: st::<Shared, B64, 1>();
+    StSharedF64: st::<Shared, B64, 1>();
+    StSharedB16: st::<Shared, B16, 1>();
+    StSharedU8: st::<Shared, U8, 1>();
+    StSharedV2F32: st::<Shared, B32, 2>();
+    StSharedV2U32: st::<Shared, B32, 2>();
+    StSharedV4F32: st::<Shared, B32, 4>();
+    StSharedV4U32: st::<Shared, B32, 4>();
+    RedGlobalAddF32: RedAddF32;
+    AtomGlobalAddU32: AtomAddU32;
+    CpAsyncCa: CpAsync;
+    CpAsyncCg: CpAsync;
+    CpAsyncCommit: CpAsyncCommitGroup;
+    CpAsyncWait: CpAsyncWaitGroup;
+}
