@@ -9,7 +9,9 @@
 
 pub mod builder;
 pub mod dce;
+pub mod eval;
 pub mod fold;
+pub mod range;
 
 pub use builder::Builder;
 

@@ -12,6 +12,7 @@ mod linear;
 mod ops;
 
 use crate::kir::fold::{self, FULL, Range};
+use crate::kir::range;
 use crate::kir::{Buffer, BufferDecl, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, Val, Var};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use eggine_ir::DType;
@@ -303,14 +304,7 @@ impl Builder {
             return vals.clone();
         }
         let depth = self.scopes.len() - 1;
-        let range = match dtype {
-            DType::I8 => Some((-128, 127)),
-            DType::U8 => Some((0, 255)),
-            DType::I16 => Some((-32768, 32767)),
-            DType::U16 => Some((0, 65535)),
-            DType::Bool => Some((0, 1)),
-            _ => None,
-        };
+        let range = (ty == Scalar::I32).then(|| range::dtype_range(dtype));
         let dsts: Vec<Val> = (0..n)
             .map(|_| {
                 let val = self.kernel.vals.push(ty);
@@ -417,11 +411,8 @@ impl Builder {
             return self.operand_val(from);
         }
         let counter = self.kernel.vals.push(Scalar::I32);
-        let mut last = (high.1 - 1).max(low.0);
-        if low.0 == low.1 {
-            last -= (last - low.0).rem_euclid(i64::from(step));
-        }
-        self.info[counter] = Info { depth: self.scopes.len(), range: Some((low.0, last)), ..Info::default() };
+        let range = range::counter_range(low, high, step);
+        self.info[counter] = Info { depth: self.scopes.len(), range: Some(range), ..Info::default() };
         self.scopes.push(Scope::new(ScopeKind::For { counter, from, to, step }));
         counter
     }
