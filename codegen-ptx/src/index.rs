@@ -150,6 +150,12 @@ impl Space {
         leaves
     }
 
+    /// Number of iterations of an unknown leaf that stands for a loop (as [`moves::loop_leaves`] makes them).
+    pub fn loop_extent(&self, leaf: Atom) -> Option<u64> {
+        let data = self.data(leaf);
+        (data.depth == moves::LOOP_DEPTH && data.val.is_none() && data.leaves.len() == 1).then(|| (data.hi + 1) as u64)
+    }
+
     /// Whether the form's value may depend on a leaf.
     pub fn depends_on(&self, index: &Index, leaf: Atom) -> bool {
         index.terms.iter().any(|(a, _)| self.data(*a).leaves.binary_search(&leaf).is_ok())

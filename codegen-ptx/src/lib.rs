@@ -2,8 +2,17 @@
 
 pub mod assemble;
 pub mod emit;
+pub mod bindings;
+pub mod index;
 pub mod kir;
+pub mod lower;
+mod math;
+mod pointwise;
+pub mod predict;
 pub mod target;
+mod value;
 
 pub use emit::{EmitError, emit};
+pub use bindings::{Binding, Packing};
+pub use lower::{Family, Illegal, LowerError, Lowered, check, classify, first_schedule, lower, neighbours, schedule_of};
 pub use target::Target;

@@ -14,5 +14,6 @@ pub mod tensor;
 pub use dtype::DType;
 pub use graph::{Attr, Attrs, Graph, Node, NodeKind, Op, Value};
 pub use region::{Layout, Region};
+pub use schedule::Schedule;
 pub use shape::{Dim, Shape, TensorType};
 pub use tensor::Tensor;

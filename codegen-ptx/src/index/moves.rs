@@ -362,7 +362,10 @@ pub fn walk(
     }
 }
 
+/// Depth of leaves that stand for loops in an analysis.
+pub const LOOP_DEPTH: u32 = 1000;
+
 /// Unknowns in the ranges of loops.
 pub fn loop_leaves(space: &mut Space, extents: &[usize]) -> Vec<Index> {
-    extents.iter().map(|&extent| space.leaf(None, 0, extent as i64 - 1, 9)).collect()
+    extents.iter().map(|&extent| space.leaf(None, 0, extent.max(1) as i64 - 1, LOOP_DEPTH)).collect()
 }

@@ -26,6 +26,7 @@ pub(super) use movement::{concat, expand, gather, iota, pad, reshape, slice, tra
 pub(super) use pool::{max_pool, sum_pool};
 pub(super) use reduce::{arg, reduce};
 pub(super) use resize::resize;
+pub use resize::resize_taps;
 pub(super) use special::erf;
 
 use cranelift_entity::SecondaryMap;

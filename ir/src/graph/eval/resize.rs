@@ -12,26 +12,31 @@ pub(in crate::graph) fn resize(args: &[&Array], attrs: &Attrs, ty: &TensorType) 
     by_element!(args[0], typed(args[0], attrs, ty))
 }
 
+/// For each position of the result along an axis, of extent `to`, the positions of the operand, of
+/// extent `n`, that are summed, with their weights.
+pub fn resize_taps(attrs: &Attrs, axis: usize, n: usize, to: usize) -> Vec<Vec<(usize, f64)>> {
+    let scale = f64::from(f32::from_bits(attrs.ints(5)[axis] as u32));
+    let source = |at: usize| source(attrs.word(2), at as f64, scale, n as f64, to as f64);
+    (0..to)
+        .map(|at| match attrs.word(1) {
+            "nearest" => vec![(nearest(attrs.word(3), source(at)).clamp(0.0, n as f64 - 1.0) as usize, 1.0)],
+            "linear" => linear_taps(source(at), n),
+            _ => cubic_taps(source(at), n, attrs.float(4)),
+        })
+        .collect()
+}
+
 fn typed<T: Element>(arg: &Array, attrs: &Attrs, ty: &TensorType) -> Array {
     let mut extents = arg.extents.clone();
     let mut elements = T::of(arg).to_vec();
     for (axis, &to) in ty.extents().iter().enumerate() {
-        let scale = f64::from(f32::from_bits(attrs.ints(5)[axis] as u32));
-        let n = extents[axis];
-        let source = |at: usize| source(attrs.word(2), at as f64, scale, n as f64, to as f64);
-        if attrs.word(1) == "nearest" {
-            let rounded = |at| nearest(attrs.word(3), source(at)).clamp(0.0, n as f64 - 1.0);
-            let indices: Vec<usize> = (0..to).map(|at| rounded(at) as usize).collect();
-            elements = take(&elements, &extents, axis, &indices);
+        let taps = resize_taps(attrs, axis, extents[axis], to);
+        elements = if attrs.word(1) == "nearest" {
+            let indices: Vec<usize> = taps.iter().map(|taps| taps[0].0).collect();
+            take(&elements, &extents, axis, &indices)
         } else {
-            let taps: Vec<Vec<(usize, f64)>> = (0..to)
-                .map(|at| match attrs.word(1) {
-                    "linear" => linear_taps(source(at), n),
-                    _ => cubic_taps(source(at), n, attrs.float(4)),
-                })
-                .collect();
-            elements = T::interpolate(&elements, &extents, axis, &taps);
-        }
+            T::interpolate(&elements, &extents, axis, &taps)
+        };
         extents[axis] = to;
     }
     Array::with(ty, T::data(elements, ty.dtype))

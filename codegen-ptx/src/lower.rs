@@ -1,0 +1,182 @@
+//! What the rest of the compiler calls: which families can compute a region, how, and the kernel.
+
+use eggine_ir::schedule::{PointwiseSchedule, Schedule};
+use eggine_ir::{Graph, Region};
+
+use crate::bindings::Binding;
+use crate::kir::Kernel;
+use crate::{math, pointwise};
+
+/// A kernel family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// See `pointwise.rs`.
+    Pointwise,
+    /// See `row.rs`.
+    Row,
+    /// See `contraction.rs`.
+    Contraction,
+}
+
+/// A region as code.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lowered {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// What its parameters are, in order.
+    pub bindings: Vec<Binding>,
+}
+
+/// Why a schedule does not fit a region.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Illegal {
+    /// The family cannot compute the region in one kernel.
+    #[error("the {family} family cannot compute this region in one kernel")]
+    Family {
+        /// Name of the family.
+        family: &'static str,
+    },
+    /// A parameter is outside what the family implements.
+    #[error("`{parameter}` is {value}; it has to be {allowed}")]
+    Parameter {
+        /// Name in the schedule's text.
+        parameter: &'static str,
+        /// Its value.
+        value: u32,
+        /// What would be legal.
+        allowed: &'static str,
+    },
+    /// A block would need more than it can have.
+    #[error("a block needs {needed} {resource}, but can have {available}")]
+    Resource {
+        /// Of what.
+        resource: &'static str,
+        /// How much.
+        needed: usize,
+        /// The limit.
+        available: usize,
+    },
+    /// No kernel can hold a value of the region.
+    #[error("{node}: {reason}")]
+    Unsupported {
+        /// The node, as printed.
+        node: String,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+/// Why a region was not lowered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LowerError {
+    /// The schedule does not fit.
+    #[error("schedule {schedule} does not fit: {illegal}")]
+    Illegal {
+        /// The schedule.
+        schedule: Schedule,
+        /// Why.
+        illegal: Illegal,
+    },
+}
+
+/// Operations that a thread may do for one output element in the pointwise family.
+const MAX_WORK_PER_ELEM: u64 = 1 << 22;
+
+/// Operations that the pointwise family may write out.
+const MAX_STATIC_OPS: u64 = 20_000;
+
+fn is_bounded(graph: &Graph) -> bool {
+    let work = crate::predict::thread_work(graph);
+    work.n_ops <= MAX_WORK_PER_ELEM && work.n_static <= MAX_STATIC_OPS
+}
+
+/// The families that can compute a region in one kernel, best first.
+pub fn classify(region: &Region) -> Vec<Family> {
+    let graph = &region.graph;
+    if graph.outputs.is_empty() || math::unsupported(graph).is_some() {
+        return Vec::new();
+    }
+    let mut families = Vec::new();
+    if is_bounded(graph) {
+        families.push(Family::Pointwise);
+    }
+    families
+}
+
+/// The schedule that is tried first: a good one on the first family that can do it.
+pub fn first_schedule(region: &Region) -> Option<Schedule> {
+    let family = *classify(region).first()?;
+    schedule_of(region, family)
+}
+
+/// The first schedule within a family that [`classify`] named.
+pub fn schedule_of(region: &Region, family: Family) -> Option<Schedule> {
+    match family {
+        Family::Pointwise => Some(Schedule::Pointwise(pointwise::first_schedule(&region.graph))),
+        _ => None,
+    }
+}
+
+/// Legal schedules one move away, each with the move's name.
+pub fn neighbours(region: &Region, schedule: &Schedule) -> Vec<(&'static str, Schedule)> {
+    let moves: Vec<(&'static str, Schedule)> = match schedule {
+        Schedule::Pointwise(s) => {
+            let moves = pointwise::neighbours(&region.graph, s);
+            moves.into_iter().map(|(name, s)| (name, Schedule::Pointwise(s))).collect()
+        }
+        _ => Vec::new(),
+    };
+    moves.into_iter().filter(|(_, schedule)| check(region, schedule).is_ok()).collect()
+}
+
+/// Whether a schedule fits a region.
+///
+/// # Errors
+///
+/// The first reason why it does not.
+pub fn check(region: &Region, schedule: &Schedule) -> Result<(), Illegal> {
+    if let Some((node, reason)) = math::unsupported(&region.graph) {
+        return Err(Illegal::Unsupported { node, reason });
+    }
+    let families = classify(region);
+    match schedule {
+        Schedule::Pointwise(s) => {
+            if !families.contains(&Family::Pointwise) {
+                return Err(Illegal::Family { family: "pointwise" });
+            }
+            check_pointwise(s)
+        }
+        other => Err(Illegal::Family { family: other.family() }),
+    }
+}
+
+pub(crate) fn parameter(parameter: &'static str, value: u32, ok: bool, allowed: &'static str) -> Result<(), Illegal> {
+    if ok { Ok(()) } else { Err(Illegal::Parameter { parameter, value, allowed }) }
+}
+
+pub(crate) fn check_threads(threads: u32) -> Result<(), Illegal> {
+    parameter("threads", threads, (32..=1024).contains(&threads) && threads % 32 == 0, "a multiple of 32 up to 1024")
+}
+
+fn check_pointwise(s: &PointwiseSchedule) -> Result<(), Illegal> {
+    check_threads(s.threads)?;
+    parameter("vector", s.vector, matches!(s.vector, 1 | 2 | 4), "1, 2 or 4")?;
+    parameter("elems", s.elems, (1..=16).contains(&s.elems) && s.elems % s.vector == 0, "a multiple of `vector` up to 16")
+}
+
+/// The kernel of a region under a schedule.
+///
+/// # Errors
+///
+/// If the schedule does not fit the region: what [`check`] says.
+pub fn lower(region: &Region, schedule: &Schedule) -> Result<Lowered, LowerError> {
+    check(region, schedule).map_err(|illegal| LowerError::Illegal { schedule: *schedule, illegal })?;
+    let name = format!("{}_kernel", schedule.family());
+    let (kernel, bindings) = match schedule {
+        Schedule::Pointwise(s) => pointwise::lower(&region.graph, s, &name),
+        other => unreachable!("`check` accepts no {}", other.family()),
+    };
+    Ok(Lowered { kernel, bindings })
+}
