@@ -1,7 +1,7 @@
 //! What the rest of the compiler calls: which families can compute a region, how, and the kernel.
 
 use eggine_ir::schedule::{PointwiseSchedule, Schedule};
-use eggine_ir::{Graph, Region};
+use eggine_ir::{Graph, Layout, Region, Value};
 
 use crate::bindings::Binding;
 use crate::kir::Kernel;
@@ -92,10 +92,21 @@ fn is_bounded(graph: &Graph) -> bool {
     work.n_ops <= MAX_WORK_PER_ELEM && work.n_static <= MAX_STATIC_OPS
 }
 
+/// The first thing in a region that no family can do, with the reason.
+fn unsupported(region: &Region) -> Option<(String, &'static str)> {
+    let row_major = |layout: &Layout, value: Value| *layout == Layout::row_major(&region.graph.ty(value).extents());
+    let loads = region.loads.iter().zip(region.graph.inputs());
+    let mut stores = region.stores.iter().zip(region.graph.outputs.iter().copied());
+    if let Some((_, value)) = loads.chain(stores.by_ref()).find(|(layout, value)| !row_major(layout, *value)) {
+        return Some((format!("{value}: {}", region.graph.ty(value)), "its layout is not row-major"));
+    }
+    math::unsupported(&region.graph)
+}
+
 /// The families that can compute a region in one kernel, best first.
 pub fn classify(region: &Region) -> Vec<Family> {
     let graph = &region.graph;
-    if graph.outputs.is_empty() || math::unsupported(graph).is_some() {
+    if graph.outputs.is_empty() || unsupported(region).is_some() {
         return Vec::new();
     }
     let mut families = Vec::new();
@@ -137,7 +148,7 @@ pub fn neighbours(region: &Region, schedule: &Schedule) -> Vec<(&'static str, Sc
 ///
 /// The first reason why it does not.
 pub fn check(region: &Region, schedule: &Schedule) -> Result<(), Illegal> {
-    if let Some((node, reason)) = math::unsupported(&region.graph) {
+    if let Some((node, reason)) = unsupported(region) {
         return Err(Illegal::Unsupported { node, reason });
     }
     let families = classify(region);
