@@ -323,3 +323,6 @@ macro_rules! define_methods {
 }
 
 with_insts!(define_methods);
+
+#[cfg(test)]
+mod every_row; // After the macros that it uses.

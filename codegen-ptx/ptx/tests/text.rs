@@ -161,14 +161,18 @@ proptest! {
     fn mutated_text_does_not_panic(seed: u64, edits in prop::collection::vec((any::<u32>(), 0..6_u32, any::<char>()), 1..8)) {
         let mut text: Vec<char> = random_module(seed).to_string().chars().collect();
         for (at, kind, drawn) in edits {
-            let at = at as usize % text.len();
+            let n_chars = text.len();
+            if n_chars == 0 {
+                break;
+            }
+            let at = at as usize % n_chars;
             match kind {
                 0 => { text.remove(at); }
                 1 => text.insert(at, drawn),
                 2 => text.truncate(at + 1),
                 3 => text[at] = '0',
                 4 => text.insert(at, '/'),
-                _ => text.swap(at, drawn as usize % 97),
+                _ => text.swap(at, drawn as usize % n_chars),
             }
         }
         let text: String = text.into_iter().collect();
@@ -270,4 +274,15 @@ fn errors_name_the_place() {
     insta::assert_snapshot!(message("%r0, 100", "%r0, 0100"), @"line 20, column 27: expected an integer in decimal, found `0100;`");
     insta::assert_snapshot!(message(".align 16", ".align 12"), @"line 15, column 20: expected a power of two, found `12`");
     insta::assert_snapshot!(message("    ret;\n}", "    ret;"), @"line 29, column 1: expected an instruction, a label or `}`, found the end");
+}
+
+#[test]
+fn report_points_into_the_text() {
+    let text = KERNEL.replacen("mad.wide", "mad.wild", 1);
+    let err = parse(&text).unwrap_err();
+    let report =
+        miette::Report::new(err).with_source_code(miette::NamedSource::new("scale.ptx", text));
+    let mut rendered = String::new();
+    miette::NarratableReportHandler::new().render_report(&mut rendered, report.as_ref()).unwrap();
+    insta::assert_snapshot!(rendered);
 }
