@@ -117,7 +117,7 @@ impl Builder {
         let known: Option<Vec<&Tensor>> = args.iter().map(|&arg| self.known(arg)).collect();
         if let Some(known) = known {
             let from: usize = known.iter().map(|tensor| tensor.bytes.len()).sum();
-            let small = ty.n_bytes() <= FOLD_BYTES.max(from.saturating_mul(2)) && from < 1 << 31;
+            let small = ty.n_bytes() <= FOLD_BYTES.max(from.saturating_mul(8)) && from < 1 << 31;
             if small && self.cheap(op, args, &ty) {
                 let tensor = match op {
                     Op::Reshape => known[0].reshaped(&ty.extents()),

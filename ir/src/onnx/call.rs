@@ -35,8 +35,6 @@ pub(super) fn one(value: Value) -> Outcome {
 
 /// A node with operands and attributes resolved.
 pub(super) struct Call<'a> {
-    /// Operator name.
-    pub(super) op: &'a str,
     /// Version of its domain.
     pub(super) opset: i64,
     /// Path of the node.

@@ -308,7 +308,7 @@ impl Importer<'_> {
             self.walk_subgraphs(&attrs, scope, path);
             return Err(OpError::Poisoned);
         }
-        let call = Call { op, opset, path, inputs, attrs, outputs: &node.output };
+        let call = Call { opset, path, inputs, attrs, outputs: &node.output };
         self.b.source = path.to_owned();
         match row.handler {
             Handler::Plain(f) => f(&mut self.b, &call),

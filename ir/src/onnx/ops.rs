@@ -4,13 +4,18 @@
 //! adds core operators to the graph. Differences between opsets are the handler's: it sees the opset.
 //! Adding an operator is adding a row and a function in the file of its family.
 
+mod attention;
 mod constants;
+mod control;
 mod elementwise;
 mod indexing;
 mod linear;
 mod movement;
 mod normalize;
+mod quant;
+mod recurrent;
 mod reduce;
+mod resize;
 mod window;
 
 use super::builder::Builder;
@@ -182,6 +187,9 @@ pub(super) const TABLE: &[Row] = &[
     row("OneHot", 9, indexing::one_hot),
     row("Trilu", 14, indexing::trilu),
     row("Compress", 9, indexing::compress),
+    row("GridSample", 16, resize::grid_sample),
+    row("Resize", 10, resize::resize),
+    row("Upsample", 7, resize::upsample),
     // Constants and shapes.
     row("Constant", 7, constants::constant),
     row("ConstantOfShape", 9, constants::constant_of_shape),
@@ -222,6 +230,7 @@ pub(super) const TABLE: &[Row] = &[
     row("MaxPool", 7, window::max_pool),
     row("AveragePool", 7, window::average_pool),
     row("LpPool", 7, window::lp_pool),
+    row("CausalConvWithState", 27, window::causal_conv_with_state),
     // Normalisation.
     row("BatchNormalization", 7, normalize::batch),
     row("InstanceNormalization", 7, normalize::instance),
@@ -236,7 +245,33 @@ pub(super) const TABLE: &[Row] = &[
     microsoft("SimplifiedLayerNormalization", normalize::rms),
     microsoft("SkipSimplifiedLayerNormalization", normalize::skip_rms),
     // Attention.
+    row("Attention", 23, attention::attention),
+    row("RotaryEmbedding", 23, attention::rotary_embedding),
+    row("LinearAttention", 27, attention::linear_attention),
     // Recurrent, unrolled.
+    row("LSTM", 7, recurrent::lstm),
+    row("GRU", 7, recurrent::gru),
+    row("RNN", 7, recurrent::rnn),
     // Quantisation.
+    row("QuantizeLinear", 10, quant::quantize),
+    row("DequantizeLinear", 10, quant::dequantize),
+    row("DynamicQuantizeLinear", 11, quant::dynamic_quantize),
+    row("MatMulInteger", 10, quant::matmul_integer),
+    row("ConvInteger", 10, quant::conv_integer),
+    row("QLinearMatMul", 10, quant::qlinear_matmul),
+    row("QLinearConv", 10, quant::qlinear_conv),
+    microsoft("MatMulNBits", quant::matmul_n_bits),
+    microsoft("DynamicQuantizeLSTM", recurrent::dynamic_quantize_lstm),
     // Control flow and sequences.
+    control("If", 7, control::branch),
+    control("Loop", 7, control::unroll_loop),
+    control("Scan", 9, control::unroll_scan),
+    row("SequenceEmpty", 11, control::sequence_empty),
+    row("SequenceConstruct", 11, control::sequence_construct),
+    row("SequenceInsert", 11, control::sequence_insert),
+    row("SequenceErase", 11, control::sequence_erase),
+    row("SequenceAt", 11, control::sequence_at),
+    row("SequenceLength", 11, control::sequence_length),
+    row("SplitToSequence", 11, control::split_to_sequence),
+    row("ConcatFromSequence", 11, control::concat_from_sequence),
 ];

@@ -1,7 +1,7 @@
 //! Operators that rearrange or repeat elements at positions known at import.
 
 use crate::onnx::builder::{Builder, axes, axis};
-use crate::onnx::call::{Call, Item, Outcome, one};
+use crate::onnx::call::{Call, Outcome, one};
 use crate::onnx::error::OpError;
 use crate::onnx::load::product;
 use crate::{DType, Value};
@@ -329,11 +329,6 @@ pub(super) fn reverse_sequence(b: &mut Builder, c: &Call) -> Outcome {
         rows.push(b.concat(&[head, tail], time)?);
     }
     one(if rows.is_empty() { x } else { b.concat(&rows, batch)? })
-}
-
-/// A list of results.
-pub(super) fn many(values: Vec<Value>) -> Outcome {
-    Ok(values.into_iter().map(Item::Tensor).collect())
 }
 
 /// Exchanges two axes.

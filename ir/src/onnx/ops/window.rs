@@ -241,3 +241,32 @@ pub(super) fn lp_pool(b: &mut Builder, c: &Call) -> Outcome {
         p => c.form(format!("norm {p}"), "norms 1 and 2"),
     }
 }
+
+/// A depthwise convolution over the past: the carried state in front, the last positions carried on.
+pub(super) fn causal_conv_with_state(b: &mut Builder, c: &Call) -> Outcome {
+    let (x, w) = (c.x(0)?, c.x(1)?);
+    let ([batch, channels, steps], [_, 1, taps]) = (&b.extents(x)[..], &b.extents(w)[..]) else {
+        return Err(OpError::Operand { index: 1, found: b.ty(w).to_string(), expected: "[channels, 1, k]".into() });
+    };
+    let (batch, channels, steps, taps) = (*batch, *channels, *steps, *taps);
+    let past = match c.opt(3)? {
+        Some(past) => past,
+        None => {
+            let zero = b.scalar_like(x, 0.0);
+            b.expand(zero, &[batch, channels, taps.saturating_sub(1)])?
+        }
+    };
+    let all = b.concat(&[past, x], 2)?;
+    let attrs = vec![ints(&[1]), ints(&[0]), ints(&[0]), ints(&[1]), Attr::Int(channels as i64)];
+    let mut y = b.apply(Op::Conv, attrs, &[all, w])?;
+    if let Some(bias) = c.opt(2)? {
+        let bias = b.channels(bias, 3)?;
+        y = b.add(y, bias)?;
+    }
+    y = match c.word("activation", "none")?.as_str() {
+        "none" => y,
+        "silu" | "swish" => super::elementwise::silu(b, y, 1.0)?,
+        other => return c.form(format!("activation `{other}`"), "none, silu and swish"),
+    };
+    Ok(vec![y.into(), b.narrow(all, 2, steps, taps.saturating_sub(1))?.into()])
+}
