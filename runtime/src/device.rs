@@ -1,0 +1,178 @@
+//! What execution, verification and timing need from a device.
+//!
+//! Memory is addressed by 64-bit device addresses; a kernel gets nothing but such addresses. A device
+//! is used by one thread at a time and runs launches in the order in which they are given.
+
+mod cpu;
+mod fake;
+
+pub use cpu::{Checking, CpuDevice, CpuOptions};
+pub use fake::{FakeDevice, FakeMemory};
+
+use bytes::Bytes;
+
+/// Address of a byte in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DevicePtr(pub u64);
+
+impl DevicePtr {
+    /// The address `n_bytes` further.
+    pub fn plus(self, n_bytes: u64) -> Self {
+        Self(self.0 + n_bytes)
+    }
+}
+
+/// A loaded PTX module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModuleId(pub u32);
+
+/// What a device is: part of the key of every measurement made on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// For people: `cpu (AVX-512, 2 threads)`.
+    pub name: String,
+    /// For keys: equal exactly if measurements on both may be compared.
+    pub identity: String,
+    /// Threads or multiprocessors that blocks are spread over.
+    pub n_threads: usize,
+    /// Whether an access outside of an allocation is a fault, to the byte.
+    pub checks_bounds: bool,
+}
+
+/// One kernel launch with its arguments bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Where the kernel is.
+    pub module: ModuleId,
+    /// Name of the `.entry`.
+    pub entry: String,
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// The parameters, all of them `.u64` addresses.
+    pub params: Vec<u64>,
+}
+
+/// A device.
+pub trait Device: Send {
+    /// What it is.
+    fn info(&self) -> DeviceInfo;
+
+    /// Allocates memory, aligned to 256 bytes. The contents are undefined.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`].
+    fn alloc(&mut self, n_bytes: usize) -> Result<DevicePtr, DeviceError>;
+
+    /// Gives memory back; `ptr` is what [`alloc`](Self::alloc) or [`adopt`](Self::adopt) returned.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::BadAddress`].
+    fn free(&mut self, ptr: DevicePtr) -> Result<(), DeviceError>;
+
+    /// Copies to the device.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::BadAddress`] if the range is not inside one allocation.
+    fn write(&mut self, ptr: DevicePtr, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Copies from the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    fn read(&mut self, ptr: DevicePtr, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Sets bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    fn fill(&mut self, ptr: DevicePtr, n_bytes: usize, byte: u8) -> Result<(), DeviceError>;
+
+    /// Makes bytes that never change visible to kernels, without a copy where the device can do so.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`].
+    fn adopt(&mut self, bytes: Bytes) -> Result<DevicePtr, DeviceError> {
+        let ptr = self.alloc(bytes.len())?;
+        self.write(ptr, &bytes)?;
+        Ok(ptr)
+    }
+
+    /// Loads a module.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Load`] if the text is not PTX or uses what the device lacks.
+    fn load(&mut self, ptx: &str) -> Result<ModuleId, DeviceError>;
+
+    /// Forgets a module. Unknown modules are ignored.
+    fn unload(&mut self, module: ModuleId);
+
+    /// Runs one kernel, after everything launched before.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Fault`] if the kernel did what it must not; the device stays usable.
+    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
+
+    /// Waits for everything launched.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Fault`], late.
+    fn synchronize(&mut self) -> Result<(), DeviceError>;
+
+    /// Runs the launches in order and appends the device time of each, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch); what was measured before stays appended.
+    fn time(&mut self, launches: &[Launch], elapsed_ns: &mut Vec<u64>) -> Result<(), DeviceError>;
+}
+
+/// What can go wrong on a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No memory left.
+    #[error("the device has no {n_bytes} bytes of memory left")]
+    OutOfMemory {
+        /// Asked for.
+        n_bytes: usize,
+    },
+    /// Not (entirely) inside one allocation.
+    #[error("{n_bytes} bytes at device address {address:#x} are not inside one allocation")]
+    BadAddress {
+        /// First byte.
+        address: u64,
+        /// Length of the range.
+        n_bytes: usize,
+    },
+    /// A module that cannot be loaded.
+    #[error("cannot load the kernel: {reason}")]
+    Load {
+        /// In the words of the parser or the driver.
+        reason: String,
+    },
+    /// There is no such module or entry.
+    #[error("no loaded module has a kernel `{entry}`")]
+    NoSuchKernel {
+        /// Name of the entry.
+        entry: String,
+    },
+    /// A kernel that trapped, hung, or accessed memory that is not its own.
+    #[error("kernel `{entry}`: {reason}")]
+    Fault {
+        /// Name of the entry.
+        entry: String,
+        /// In the words of the device, with PTX line, block and thread where it knows them.
+        reason: String,
+    },
+}

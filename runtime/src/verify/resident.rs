@@ -1,0 +1,212 @@
+//! A candidate with its buffers on a device: guarded, poisoned and checked.
+
+use eggine_ir::{DType, Region, Tensor};
+
+use super::inputs::Family;
+use super::{Candidate, CandidateBuffer};
+use crate::device::{Device, DeviceError, DevicePtr, Launch};
+
+/// NaN in every float type, so that an element that nobody wrote (or that came from outside a buffer)
+/// shows in every number that it reaches.
+const POISON: u8 = 0xFF;
+/// For integers −1 may be the right answer: every other family has another poison.
+const INT_POISON: [u8; 2] = [0xFF, 0xA5];
+
+/// One buffer of a candidate.
+struct Place<'a> {
+    what: CandidateBuffer<'a>,
+    base: DevicePtr,
+    n_bytes: usize,
+    /// What an input or a table holds.
+    contents: Option<Tensor>,
+}
+
+/// An output as it lies on the device after a run.
+pub(super) struct RawOutput {
+    /// Which output of the region.
+    pub(super) index: usize,
+    /// The bits.
+    pub(super) tensor: Tensor,
+    /// What its bytes were before the run.
+    pub(super) poison: u8,
+}
+
+/// See the [module](self). Must be given to [`free`](Self::free).
+pub struct Resident<'a> {
+    places: Vec<Place<'a>>,
+    launch: Launch,
+    guard_bytes: usize,
+    output_types: Vec<(DType, Vec<usize>)>,
+    poison: Vec<u8>,
+}
+
+impl<'a> Resident<'a> {
+    /// Loads the kernel and allocates its buffers.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Load`] if the device does not take the PTX; other errors are the device's own.
+    ///
+    /// # Panics
+    ///
+    /// If the candidate names inputs or outputs that the region lacks.
+    pub fn new(
+        device: &mut dyn Device,
+        region: &Region,
+        candidate: &Candidate<'a>,
+        guard_bytes: usize,
+    ) -> Result<Self, DeviceError> {
+        let graph = &region.graph;
+        let typed = |value| (graph.ty(value).dtype, graph.ty(value).extents());
+        let output_types: Vec<(DType, Vec<usize>)> = graph.outputs.iter().map(|&value| typed(value)).collect();
+        let guard_bytes = if device.info().checks_bounds { 0 } else { guard_bytes.next_multiple_of(256) };
+        let module = device.load(candidate.ptx)?;
+        let (entry, grid, block) = (candidate.entry.to_owned(), candidate.grid, candidate.block);
+        let launch = Launch { module, entry, grid, block, params: Vec::new() };
+        let poison = vec![POISON; output_types.len()];
+        let mut resident = Self { places: Vec::new(), launch, guard_bytes, output_types, poison };
+        for what in &candidate.buffers {
+            // The size of a packed input is known when it is packed: see `write_inputs`.
+            let n_bytes = match what {
+                CandidateBuffer::Input { index, .. } => {
+                    let value = graph.inputs().nth(*index).expect("the region has this input");
+                    graph.ty(value).n_bytes()
+                }
+                CandidateBuffer::Output { index } => {
+                    let (dtype, extents) = &resident.output_types[*index];
+                    dtype.bytes_for(extents.iter().product())
+                }
+                CandidateBuffer::Table(table) => table.bytes.len(),
+            };
+            let placed = resident.place(device, what.clone(), n_bytes);
+            if let Err(err) = placed {
+                // The first error is the one that matters.
+                drop(resident.free(device));
+                return Err(err);
+            }
+        }
+        Ok(resident)
+    }
+
+    fn place(&mut self, device: &mut dyn Device, what: CandidateBuffer<'a>, n_bytes: usize) -> Result<(), DeviceError> {
+        let base = self.alloc(device, n_bytes)?;
+        let contents = if let CandidateBuffer::Table(table) = &what { Some(table.clone()) } else { None };
+        self.launch.params.push(base.plus(self.guard_bytes as u64).0);
+        self.places.push(Place { what, base, n_bytes, contents });
+        match &self.places[self.places.len() - 1].contents {
+            Some(table) => device.write(base.plus(self.guard_bytes as u64), &table.bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn alloc(&self, device: &mut dyn Device, n_bytes: usize) -> Result<DevicePtr, DeviceError> {
+        let all_bytes = n_bytes + 2 * self.guard_bytes;
+        let base = device.alloc(all_bytes)?;
+        if self.guard_bytes > 0 {
+            device.fill(base, all_bytes, POISON)?;
+        }
+        Ok(base)
+    }
+
+    /// The launch with all parameters bound.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// Copies the region's inputs to where the kernel reads them, packed as it wants them.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    pub fn write_inputs(&mut self, device: &mut dyn Device, inputs: &[Tensor]) -> Result<(), DeviceError> {
+        for nth in 0..self.places.len() {
+            let CandidateBuffer::Input { index, pack } = self.places[nth].what else { continue };
+            let tensor = pack.map_or_else(|| inputs[index].clone(), |pack| pack(&inputs[index]));
+            if tensor.bytes.len() != self.places[nth].n_bytes {
+                device.free(self.places[nth].base)?;
+                self.places[nth].base = self.alloc(device, tensor.bytes.len())?;
+                self.places[nth].n_bytes = tensor.bytes.len();
+                self.launch.params[nth] = self.start(&self.places[nth]).0;
+            }
+            device.write(self.start(&self.places[nth]), &tensor.bytes)?;
+            self.places[nth].contents = Some(tensor);
+        }
+        Ok(())
+    }
+
+    /// Poisons the outputs.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    pub fn poison_outputs(&mut self, device: &mut dyn Device, family: Family) -> Result<(), DeviceError> {
+        for place in &self.places {
+            let CandidateBuffer::Output { index } = place.what else { continue };
+            let float = self.output_types[index].0.is_float();
+            let poison = if float { POISON } else { INT_POISON[family as usize % 2] };
+            device.fill(self.start(place), place.n_bytes, poison)?;
+            self.poison[index] = poison;
+        }
+        Ok(())
+    }
+
+    fn start(&self, place: &Place<'_>) -> DevicePtr {
+        place.base.plus(self.guard_bytes as u64)
+    }
+
+    /// The first changed byte of a guard band: parameter, and distance from the start of its buffer.
+    pub(super) fn broken_guard(&self, device: &mut dyn Device) -> Result<Option<(usize, i64)>, DeviceError> {
+        let mut band = vec![0; self.guard_bytes];
+        for (nth, place) in self.places.iter().enumerate() {
+            device.read(place.base, &mut band)?;
+            // The byte nearest to the buffer says most.
+            if let Some(at) = band.iter().rposition(|&byte| byte != POISON) {
+                return Ok(Some((nth, at as i64 - self.guard_bytes as i64)));
+            }
+            device.read(self.start(place).plus(place.n_bytes as u64), &mut band)?;
+            if let Some(at) = band.iter().position(|&byte| byte != POISON) {
+                return Ok(Some((nth, (place.n_bytes + at) as i64)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first changed byte of an input or a table: parameter and offset.
+    pub(super) fn modified_input(&self, device: &mut dyn Device) -> Result<Option<(usize, usize)>, DeviceError> {
+        let mut found = Vec::new();
+        for (nth, place) in self.places.iter().enumerate() {
+            let Some(contents) = &place.contents else { continue };
+            found.resize(place.n_bytes, 0);
+            device.read(self.start(place), &mut found)?;
+            if found[..] != contents.bytes[..] {
+                let at = found.iter().zip(contents.bytes.iter()).position(|(a, b)| a != b);
+                return Ok(Some((nth, at.expect("they differ"))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The outputs, in order of the parameters.
+    pub(super) fn read_outputs(&self, device: &mut dyn Device) -> Result<Vec<RawOutput>, DeviceError> {
+        let mut outputs = Vec::new();
+        for place in &self.places {
+            let CandidateBuffer::Output { index } = place.what else { continue };
+            let mut bytes = vec![0; place.n_bytes];
+            device.read(self.start(place), &mut bytes)?;
+            let (dtype, extents) = &self.output_types[index];
+            let tensor = Tensor::new(*dtype, extents, bytes);
+            outputs.push(RawOutput { index, tensor, poison: self.poison[index] });
+        }
+        Ok(outputs)
+    }
+
+    /// Gives buffers and module back.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    pub fn free(self, device: &mut dyn Device) -> Result<(), DeviceError> {
+        device.unload(self.launch.module);
+        self.places.iter().try_for_each(|place| device.free(place.base))
+    }
+}
