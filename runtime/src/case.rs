@@ -135,8 +135,8 @@ impl Case {
         let mut arrays = IndexMap::new();
         for array in names {
             let damaged = |reason: String| CaseError::Array { file: file.clone(), array: array.clone(), reason };
-            let npy = archive.by_name(&array).map_err(|err| damaged(err.to_string()))?;
-            let npy = npy.ok_or_else(|| damaged("it is listed and not there".into()))?;
+            let member = npyz::npz::file_name_from_array_name(&array);
+            let npy = archive.zip_archive().by_name(&member).map_err(|err| damaged(err.to_string()))?;
             let tensor = npy::read(npy).map_err(damaged)?;
             arrays.insert(array, tensor);
         }
@@ -205,7 +205,7 @@ impl Case {
             let Some((array, tensor)) = self.either(&spec.name, &numbered)? else {
                 return Err(self.missing(&spec.name, numbered));
             };
-            inputs.push(self.typed(array, tensor, spec)?);
+            inputs.push(self.typed(&array, tensor, spec)?);
         }
         Ok(inputs)
     }
@@ -219,7 +219,7 @@ impl Case {
         let mut all = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
             let out = match self.either(&spec.name, &format!("out{index}"))? {
-                Some((array, tensor)) => Some(self.typed(array, tensor, spec)?),
+                Some((array, tensor)) => Some(self.typed(&array, tensor, spec)?),
                 None => None,
             };
             let array = format!("spec{index}");
@@ -236,11 +236,12 @@ impl Case {
         Ok(all)
     }
 
-    fn either<'a>(&'a self, name: &'a str, numbered: &'a str) -> Result<Option<(&'a str, &'a Tensor)>, CaseError> {
+    /// The array with one of two names, and which one it has.
+    fn either(&self, name: &str, numbered: &str) -> Result<Option<(String, &Tensor)>, CaseError> {
         if let Some(tensor) = self.array(name)? {
-            return Ok(Some((name, tensor)));
+            return Ok(Some((name.to_owned(), tensor)));
         }
-        Ok(self.array(numbered)?.map(|tensor| (numbered, tensor)))
+        Ok(self.array(numbered)?.map(|tensor| (numbered.to_owned(), tensor)))
     }
 
     fn typed(&self, array: &str, tensor: &Tensor, spec: &IoSpec) -> Result<Tensor, CaseError> {

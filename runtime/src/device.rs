@@ -3,11 +3,11 @@
 //! Memory is addressed by 64-bit device addresses; a kernel gets nothing but such addresses. A device
 //! is used by one thread at a time and runs launches in the order in which they are given.
 
-mod cpu;
+//mod cpu;
 mod fake;
 
-pub use cpu::{Checking, CpuDevice, CpuOptions};
-pub use fake::{FakeDevice, FakeMemory};
+//pub use cpu::{Checking, CpuDevice, CpuOptions};
+pub use fake::{FakeClock, FakeDevice, FakeKernel, FakeMemory};
 
 use bytes::Bytes;
 
@@ -59,7 +59,7 @@ pub trait Device: Send {
     /// What it is.
     fn info(&self) -> DeviceInfo;
 
-    /// Allocates memory, aligned to 256 bytes. The contents are undefined.
+    /// Allocates memory, aligned to at least 64 bytes. The contents are undefined.
     ///
     /// # Errors
     ///
@@ -93,6 +93,16 @@ pub trait Device: Send {
     ///
     /// As [`write`](Self::write).
     fn fill(&mut self, ptr: DevicePtr, n_bytes: usize, byte: u8) -> Result<(), DeviceError>;
+
+    /// Makes a device that tracks initialisation regard the allocation that starts at `ptr` as never written.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::BadAddress`].
+    fn forget(&mut self, ptr: DevicePtr) -> Result<(), DeviceError> {
+        let _ = ptr;
+        Ok(())
+    }
 
     /// Makes bytes that never change visible to kernels, without a copy where the device can do so.
     ///
@@ -154,6 +164,12 @@ pub enum DeviceError {
         address: u64,
         /// Length of the range.
         n_bytes: usize,
+    },
+    /// A write to adopted bytes.
+    #[error("the allocation at device address {address:#x} is read-only")]
+    ReadOnly {
+        /// First byte.
+        address: u64,
     },
     /// A module that cannot be loaded.
     #[error("cannot load the kernel: {reason}")]

@@ -8,12 +8,14 @@
 
 pub mod bound;
 mod inputs;
+
 mod judge;
 mod oracle;
 mod resident;
 
 pub use bound::Reference;
 pub use inputs::{Family, generate_inputs};
+pub(crate) use inputs::Random;
 pub use oracle::{Oracle, OracleCache};
 pub use resident::Resident;
 

@@ -1,15 +1,15 @@
 //! One `.npy` array: its raw elements, whatever their order in the file.
 //!
-//! The header is parsed by npyz; the elements are moved as bytes, so that no float is ever rounded.
+//! Header and elements are read here: npyz (0.9) multiplies extents unchecked, and elements that are
+//! moved as bytes are never rounded.
 
 use std::io::Read;
 
 use eggine_ir::{DType, Tensor};
-use npyz::{Endianness, NpyFile, Order, TypeChar};
 
 /// An array of a kind that no tensor has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its elements are {what} (NumPy type {descr}), which no tensor of a model that Eggine runs has")]
+#[error("its elements are {what} (NumPy type `{descr}`), which no tensor of a model that Eggine runs has")]
 pub struct Unsupported {
     /// `strings`, `records`, …
     pub what: &'static str,
@@ -39,58 +39,117 @@ pub(super) fn descr(dtype: DType) -> Option<&'static str> {
     })
 }
 
-fn dtype_of(dtype: &npyz::DType) -> Result<(DType, Endianness), Unsupported> {
-    let unsupported = |what| Unsupported { what, descr: dtype.descr() };
-    let npyz::DType::Plain(ty) = dtype else { return Err(unsupported("records")) };
-    let found = match (ty.type_char(), ty.size_field()) {
-        (TypeChar::Float, 8) => DType::F64,
-        (TypeChar::Float, 4) => DType::F32,
-        (TypeChar::Float, 2) => DType::F16,
-        (TypeChar::RawData, 2) => DType::BF16,
-        (TypeChar::Int, 8) => DType::I64,
-        (TypeChar::Int, 4) => DType::I32,
-        (TypeChar::Int, 2) => DType::I16,
-        (TypeChar::Int, 1) => DType::I8,
-        (TypeChar::Uint, 8) => DType::U64,
-        (TypeChar::Uint, 4) => DType::U32,
-        (TypeChar::Uint, 2) => DType::U16,
-        (TypeChar::Uint, 1) => DType::U8,
-        (TypeChar::Bool, 1) => DType::Bool,
-        (TypeChar::UnicodeStr | TypeChar::ByteStr, _) => return Err(unsupported("strings")),
-        (TypeChar::Object, _) => return Err(unsupported("Python objects")),
-        (TypeChar::Complex, _) => return Err(unsupported("complex numbers")),
-        (TypeChar::TimeDelta | TypeChar::DateTime, _) => return Err(unsupported("times")),
-        _ => return Err(unsupported("raw or very wide")),
-    };
-    Ok((found, ty.endianness()))
+/// The element type, and whether its bytes are in big-endian order.
+fn dtype_of(descr: &str) -> Result<(DType, bool), Unsupported> {
+    let unsupported = |what| Unsupported { what, descr: descr.to_owned() };
+    if descr.starts_with('[') {
+        return Err(unsupported("records"));
+    }
+    let kind = descr.trim_start_matches(['<', '>', '|', '=']);
+    let known = DType::ALL.iter().find(|&&dtype| self::descr(dtype).is_some_and(|descr| &descr[1..] == kind));
+    match (known, kind.chars().next()) {
+        (Some(&dtype), _) => Ok((dtype, descr.starts_with('>'))),
+        (None, Some('U' | 'S' | 'a')) => Err(unsupported("strings")),
+        (None, Some('O')) => Err(unsupported("Python objects")),
+        (None, Some('c')) => Err(unsupported("complex numbers")),
+        (None, Some('m' | 'M')) => Err(unsupported("times")),
+        _ => Err(unsupported("of an unusual kind")),
+    }
+}
+
+/// What the header of a `.npy` file says (NumPy's NEP 1). It is a Python literal with three keys, which
+/// NumPy and its imitators write in different orders and spacings.
+struct Header {
+    descr: String,
+    fortran_order: bool,
+    shape: Vec<u64>,
+}
+
+impl Header {
+    fn read(npy: &mut impl Read) -> Result<Self, String> {
+        let mut prefix = [0; 8];
+        let cut_off = |_| "its header is cut off".to_owned();
+        npy.read_exact(&mut prefix).map_err(cut_off)?;
+        if &prefix[..6] != b"\x93NUMPY" {
+            return Err("it does not start as a NumPy array".into());
+        }
+        let n_bytes = match prefix[6] {
+            1 => {
+                let mut length = [0; 2];
+                npy.read_exact(&mut length).map_err(cut_off)?;
+                u64::from(u16::from_le_bytes(length))
+            }
+            2 | 3 => {
+                let mut length = [0; 4];
+                npy.read_exact(&mut length).map_err(cut_off)?;
+                u64::from(u32::from_le_bytes(length))
+            }
+            version => return Err(format!("it has NumPy format version {version}")),
+        };
+        let mut text = Vec::new();
+        npy.by_ref().take(n_bytes).read_to_end(&mut text).map_err(|err| err.to_string())?;
+        if (text.len() as u64) < n_bytes {
+            return Err("its header is cut off".into());
+        }
+        Self::parse(&String::from_utf8_lossy(&text))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let value = |key: &str| -> Result<&str, String> {
+            let after = ["'", "\""].iter().find_map(|quote| text.split_once(&format!("{quote}{key}{quote}")));
+            let value = after.and_then(|(_, rest)| rest.trim_start().strip_prefix(':')).map(str::trim_start);
+            value.ok_or_else(|| format!("its header has no {key}"))
+        };
+        let descr = value("descr")?;
+        let descr = match descr.chars().next() {
+            Some(quote @ ('\'' | '"')) => {
+                let end = descr[1..].find(quote).ok_or("its header has no descr")?;
+                descr[1..=end].to_owned()
+            }
+            _ => format!("[{}", descr.trim_start_matches('[').split(']').next().unwrap_or_default()),
+        };
+        let order = value("fortran_order")?;
+        let fortran_order = match () {
+            () if order.starts_with("True") => true,
+            () if order.starts_with("False") => false,
+            () => return Err("its header has no fortran_order".into()),
+        };
+        let shape = value("shape")?.strip_prefix('(').and_then(|shape| shape.split_once(')'));
+        let (shape, _) = shape.ok_or("its header has no shape")?;
+        let extents = shape.split(',').map(str::trim).filter(|extent| !extent.is_empty());
+        let parsed = extents.map(str::parse).collect::<Result<Vec<u64>, _>>();
+        let shape = parsed.map_err(|_| format!("its shape is `{shape}`"))?;
+        Ok(Self { descr, fortran_order, shape })
+    }
 }
 
 /// Reads an array. The outer error says what is damaged; the inner one that tensors are not like that.
-pub(super) fn read<R: Read>(npy: NpyFile<R>) -> Result<Result<Tensor, Unsupported>, String> {
-    let (dtype, endianness) = match dtype_of(&npy.dtype()) {
+pub(super) fn read(mut npy: impl Read) -> Result<Result<Tensor, Unsupported>, String> {
+    let header = Header::read(&mut npy)?;
+    let (dtype, big_endian) = match dtype_of(&header.descr) {
         Ok(found) => found,
         Err(unsupported) => return Ok(Err(unsupported)),
     };
-    let mut extents = Vec::with_capacity(npy.shape().len());
-    let mut n_bytes = dtype.bits() / 8;
-    for &extent in npy.shape() {
-        let extent = usize::try_from(extent).map_err(|_| format!("extent {extent} is too large"))?;
-        n_bytes = n_bytes.checked_mul(extent).ok_or_else(|| format!("shape {:?} is too large", npy.shape()))?;
+    let width = dtype.bits() / 8;
+    let mut extents = Vec::with_capacity(header.shape.len());
+    let mut n_bytes = width;
+    for &extent in &header.shape {
+        let too_large = || format!("its shape {:?} is too large", header.shape);
+        let extent = usize::try_from(extent).map_err(|_| too_large())?;
+        n_bytes = n_bytes.checked_mul(extent).ok_or_else(too_large)?;
         extents.push(extent);
     }
-    let order = npy.order();
     // Grows with what is there, not with what the header claims.
     let mut bytes = Vec::new();
-    npy.into_inner().take(n_bytes as u64).read_to_end(&mut bytes).map_err(|err| err.to_string())?;
+    npy.take(n_bytes as u64).read_to_end(&mut bytes).map_err(|err| err.to_string())?;
     if bytes.len() != n_bytes {
         let ty = eggine_ir::TensorType::fixed(dtype, &extents);
         return Err(format!("has {} bytes of data, {ty} needs {n_bytes}", bytes.len()));
     }
-    let width = dtype.bits() / 8;
-    if endianness == Endianness::Big {
+    if big_endian {
         bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
     }
-    if order == Order::Fortran && extents.len() > 1 {
+    if header.fortran_order && extents.len() > 1 {
         bytes = to_row_major(&bytes, &extents, width);
     }
     if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {

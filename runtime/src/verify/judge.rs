@@ -1,7 +1,5 @@
 //! Holds the outputs of one run against the oracle.
 
-use eggine_ir::Tensor;
-
 use super::bound::Reference;
 use super::inputs::Family;
 use super::oracle::Oracle;
@@ -64,10 +62,12 @@ fn judge_output(
     let untouched = |index: usize| {
         width > 0 && tensor.bytes[index * width..][..width].iter().all(|byte| byte == poison)
     };
-    let exact = Tensor::from_f64(tensor.dtype, &tensor.extents, want);
-    let same_bits = |index: usize| match width {
-        0 => got[index] == want[index],
-        _ => tensor.bytes[index * width..][..width] == exact.bytes[index * width..][..width],
+    let got_ints = reference.ints.as_ref().map(|_| tensor.to_i64());
+    let equal = |index: usize| match (&got_ints, &reference.ints) {
+        (Some(got), Some(want)) => got[index] == want[index],
+        // Movement keeps the sign of a zero; arithmetic that is exact need not.
+        _ if moves_only => got[index].to_bits() == want[index].to_bits(),
+        _ => got[index] == want[index],
     };
     let (mut unwritten, mut kind, mut inaccurate) = (Wrong::default(), Wrong::default(), Wrong::default());
     let (mut max_error, mut max_want, mut sum_error, mut sum_want) = (0f64, 0f64, 0f64, 0f64);
@@ -83,7 +83,7 @@ fn judge_output(
         }
         let error = (got - want).abs();
         let wrong_kind = got.is_nan() != want.is_nan() || (got.is_infinite() || want.is_infinite()) && got != want;
-        if want.is_nan() && got.is_nan() || got == want && !(moves_only && !same_bits(index)) {
+        if want.is_nan() && got.is_nan() || equal(index) {
             max_want = max_want.max(if want.is_finite() { want.abs() } else { 0.0 });
             sum_want += if want.is_finite() { want * want } else { 0.0 };
             continue;

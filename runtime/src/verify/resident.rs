@@ -145,6 +145,10 @@ impl<'a> Resident<'a> {
             let float = self.output_types[index].0.is_float();
             let poison = if float { POISON } else { INT_POISON[family as usize % 2] };
             device.fill(self.start(place), place.n_bytes, poison)?;
+            if self.guard_bytes == 0 {
+                // Poison is no value that a kernel may read.
+                device.forget(place.base)?;
+            }
             self.poison[index] = poison;
         }
         Ok(())

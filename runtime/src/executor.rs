@@ -1,0 +1,261 @@
+//! Runs an engine on a device.
+//!
+//! A session allocates everything when it is made: arena, inputs, outputs; the weights are adopted from
+//! the engine's mapping. A run copies inputs in, launches, and copies outputs out.
+
+use std::time::Instant;
+
+use eggine_ir::Tensor;
+
+use crate::device::{Device, DeviceError, DevicePtr, Launch, ModuleId};
+use crate::engine::Engine;
+use crate::plan::{Arg, IoSpec, Plan};
+
+/// An engine on a device, ready to run. It owns the device: dropping it drops both.
+pub struct Session {
+    device: Box<dyn Device>,
+    modules: Vec<ModuleId>,
+    weights: DevicePtr,
+    arena: DevicePtr,
+    plan: Plan,
+    launches: Vec<Launch>,
+    inputs: Vec<DevicePtr>,
+    outputs: Vec<DevicePtr>,
+    /// Where the bytes of each output are after a run, and how many.
+    results: Vec<(DevicePtr, usize)>,
+    elapsed_ns: Vec<u64>,
+}
+
+/// A run that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Too few or too many.
+    #[error("the model takes {wanted} inputs ({names}), {given} were given")]
+    InputCount {
+        /// What the model takes.
+        wanted: usize,
+        /// Their names.
+        names: String,
+        /// What was given.
+        given: usize,
+    },
+    /// Another element type or other extents.
+    #[error("input {index} (`{name}`) is {found}, the engine was compiled for {wanted}")]
+    InputType {
+        /// Position.
+        index: usize,
+        /// Name in the model.
+        name: String,
+        /// What was given.
+        found: String,
+        /// What the engine takes.
+        wanted: String,
+    },
+    /// The device fails.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device fails in one step.
+    #[error("step {step} of the engine: {source}")]
+    Step {
+        /// Index of the step.
+        step: usize,
+        /// In the device's words.
+        source: DeviceError,
+    },
+}
+
+/// Time of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunTiming {
+    /// Wall-clock time of all launches, without copying inputs and outputs.
+    pub total_ns: u64,
+    /// Device time of each step, in order.
+    pub step_ns: Vec<u64>,
+}
+
+impl Session {
+    /// Loads an engine onto a device.
+    ///
+    /// # Errors
+    ///
+    /// If the device has no memory left or does not take a kernel.
+    pub fn new(mut device: Box<dyn Device>, engine: &Engine) -> Result<Self, DeviceError> {
+        let plan = engine.plan.clone();
+        let modules = (0..plan.kernels.len()).map(|kernel| device.load(engine.ptx(kernel)));
+        let modules = modules.collect::<Result<Vec<_>, _>>()?;
+        let weights = device.adopt(engine.weights().clone())?;
+        let arena = device.alloc(plan.arena_bytes as usize)?;
+        let mut session = Self {
+            device,
+            modules,
+            weights,
+            arena,
+            launches: Vec::with_capacity(plan.steps.len()),
+            inputs: Vec::with_capacity(plan.inputs.len()),
+            outputs: Vec::with_capacity(plan.outputs.len()),
+            results: Vec::with_capacity(plan.outputs.len()),
+            elapsed_ns: Vec::with_capacity(plan.steps.len()),
+            plan,
+        };
+        let device = &mut session.device;
+        for spec in &session.plan.inputs {
+            session.inputs.push(device.alloc(spec.n_bytes())?);
+        }
+        for spec in &session.plan.outputs {
+            session.outputs.push(device.alloc(spec.n_bytes())?);
+        }
+        // The plan was verified when the engine was opened: everything is inside its place.
+        let address = |arg: &Arg| match *arg {
+            Arg::Input(index) => session.inputs[index],
+            Arg::Output(index) => session.outputs[index],
+            Arg::InputPart { index, offset_bytes, .. } => session.inputs[index].plus(offset_bytes),
+            Arg::OutputPart { index, offset_bytes, .. } => session.outputs[index].plus(offset_bytes),
+            Arg::Arena { offset_bytes, .. } => arena.plus(offset_bytes),
+            Arg::Weight { offset_bytes, .. } => weights.plus(offset_bytes),
+        };
+        for step in &session.plan.steps {
+            let kernel = &session.plan.kernels[step.kernel];
+            session.launches.push(Launch {
+                module: session.modules[step.kernel],
+                entry: kernel.entry.clone(),
+                grid: kernel.grid,
+                block: kernel.block,
+                params: step.args.iter().map(|arg| address(arg).0).collect(),
+            });
+        }
+        for (index, spec) in session.plan.outputs.iter().enumerate() {
+            let alias = session.plan.aliases.iter().find(|alias| alias.output == index);
+            let source = alias.map_or(session.outputs[index], |alias| address(&alias.source));
+            session.results.push((source, spec.n_bytes()));
+        }
+        Ok(session)
+    }
+
+    /// The inputs, in the model's order.
+    pub fn inputs(&self) -> &[IoSpec] {
+        &self.plan.inputs
+    }
+
+    /// The outputs, in the model's order.
+    pub fn outputs(&self) -> &[IoSpec] {
+        &self.plan.outputs
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Runs the model.
+    ///
+    /// # Errors
+    ///
+    /// If the inputs are not what the engine takes, or a kernel faults.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        self.write_inputs(inputs)?;
+        self.launch()?;
+        self.read_outputs()
+    }
+
+    /// Checks the inputs and copies them to the device.
+    ///
+    /// # Errors
+    ///
+    /// If they are not what the engine takes.
+    pub fn write_inputs(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
+        if inputs.len() != self.plan.inputs.len() {
+            let names: Vec<String> = self.plan.inputs.iter().map(|spec| format!("`{}`", spec.name)).collect();
+            let (wanted, names) = (names.len(), names.join(", "));
+            return Err(RunError::InputCount { wanted, names, given: inputs.len() });
+        }
+        for (index, (spec, tensor)) in self.plan.inputs.iter().zip(inputs).enumerate() {
+            if tensor.dtype != spec.dtype || tensor.extents != spec.extents {
+                let (name, found, wanted) = (spec.name.clone(), tensor.ty().to_string(), spec.ty().to_string());
+                return Err(RunError::InputType { index, name, found, wanted });
+            }
+        }
+        for (&ptr, tensor) in self.inputs.iter().zip(inputs) {
+            self.device.write(ptr, &tensor.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Launches every step, on the inputs that are on the device, and waits. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// If a kernel faults.
+    pub fn launch(&mut self) -> Result<(), RunError> {
+        for (step, launch) in self.launches.iter().enumerate() {
+            self.device.launch(launch).map_err(|source| RunError::Step { step, source })?;
+        }
+        Ok(self.device.synchronize()?)
+    }
+
+    /// Copies the outputs from the device.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    pub fn read_outputs(&mut self) -> Result<Vec<Tensor>, RunError> {
+        let mut outputs = Vec::with_capacity(self.results.len());
+        for (&(ptr, n_bytes), spec) in self.results.iter().zip(&self.plan.outputs) {
+            let mut bytes = vec![0; n_bytes];
+            self.device.read(ptr, &mut bytes)?;
+            outputs.push(Tensor::new(spec.dtype, &spec.extents, bytes));
+        }
+        Ok(outputs)
+    }
+
+    /// Runs the launches `n_runs` times on the inputs that are on the device and times each run. Every
+    /// sample is kept; warm up with [`launch`](Self::launch) before.
+    ///
+    /// # Errors
+    ///
+    /// If a kernel faults.
+    pub fn time(&mut self, n_runs: usize) -> Result<Vec<RunTiming>, RunError> {
+        let mut samples = Vec::with_capacity(n_runs);
+        for _ in 0..n_runs {
+            let start = Instant::now();
+            self.launch()?;
+            let total_ns = elapsed_ns(start);
+            samples.push(RunTiming { total_ns, step_ns: Vec::new() });
+        }
+        Ok(samples)
+    }
+
+    /// As [`time`](Self::time), with the device time of every step: on a device that must wait after each
+    /// to time it, the total is larger.
+    ///
+    /// # Errors
+    ///
+    /// If a kernel faults.
+    pub fn time_steps(&mut self, n_runs: usize) -> Result<Vec<RunTiming>, RunError> {
+        let mut samples = Vec::with_capacity(n_runs);
+        for _ in 0..n_runs {
+            self.elapsed_ns.clear();
+            let start = Instant::now();
+            self.device.time(&self.launches, &mut self.elapsed_ns)?;
+            let total_ns = elapsed_ns(start);
+            samples.push(RunTiming { total_ns, step_ns: self.elapsed_ns.clone() });
+        }
+        Ok(samples)
+    }
+
+    /// Gives the device back, with everything that the session put on it freed.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    pub fn into_device(mut self) -> Result<Box<dyn Device>, DeviceError> {
+        let buffers = self.inputs.iter().chain(&self.outputs).chain([&self.weights, &self.arena]);
+        buffers.copied().try_for_each(|ptr| self.device.free(ptr))?;
+        self.modules.iter().for_each(|&module| self.device.unload(module));
+        Ok(self.device)
+    }
+}
+
+fn elapsed_ns(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).expect("a run takes less than 500 years")
+}
