@@ -1,0 +1,156 @@
+//! Moves of the search: tensors that stop or start to exist, one at a time and in the groups that
+//! belong together.
+//!
+//! A softmax or a normalisation is several kernels of which no single removal may pay, or of which a
+//! greedy one spoils the rest (a division that slips into the next matmul leaves the sum behind). So
+//! for every kernel whole cones are tried: all tensors that nobody but the kernel needs, up to the
+//! nearest contraction, through it, or with its operands' movement.
+
+use super::plan::{Change, Def, Plan, State};
+use super::space::{Space, TensorClassId};
+
+/// A change, with the terms of flipped classes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Move {
+    pub(crate) change: Change,
+    pub(crate) terms: Vec<usize>,
+}
+
+/// What a cone may contain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Elementwise and movement kernels.
+    Pointwise,
+    /// These, and reductions.
+    Rows,
+    /// These, and contractions and windows, but nothing behind a contraction.
+    Contractions,
+    /// These, and what only moves elements into a contraction.
+    Operands,
+}
+
+/// The tensors that use each tensor, in a plan.
+fn users(plan: &Plan) -> Vec<Vec<TensorClassId>> {
+    let mut users = vec![Vec::new(); plan.defs.len()];
+    for (tensor, def) in plan.defs.iter().enumerate() {
+        for &source in def.iter().flat_map(|def| def.sources()) {
+            users[source].push(tensor);
+        }
+    }
+    users
+}
+
+/// Whether the tensor could stop to exist.
+fn removable(space: &Space, plan: &Plan, tensor: TensorClassId) -> bool {
+    let has_def = matches!(plan.defs[tensor], Some(Def::Kernel(_) | Def::View(_) | Def::Join(..)));
+    has_def && !space.outputs.contains(&tensor)
+}
+
+/// All tensors that nobody but `apex` needs, as far as `reach` goes.
+fn cone(
+    space: &Space,
+    state: &State,
+    plan: &Plan,
+    users: &[Vec<TensorClassId>],
+    apex: TensorClassId,
+    reach: Reach,
+) -> Vec<TensorClassId> {
+    let mut inside: Vec<TensorClassId> = vec![apex];
+    // Candidates with the fact whether a contraction lies between them and the apex.
+    let mut behind = vec![false; space.tensors.len()];
+    let heavy = |tensor: TensorClassId| matches!(&plan.defs[tensor], Some(Def::Kernel(kernel)) if kernel.heavy);
+    behind[apex] = heavy(apex);
+    let mut open: Vec<TensorClassId> = plan.defs[apex].iter().flat_map(|def| def.sources()).copied().collect();
+    // Users before what they use, so that each tensor is decided once.
+    while let Some(at) = (0..open.len()).max_by_key(|&i| state.rank[space.tensors[open[i]].comp]) {
+        let tensor = open.swap_remove(at);
+        open.retain(|&other| other != tensor);
+        if inside.contains(&tensor) || !removable(space, plan, tensor) {
+            continue;
+        }
+        if !users[tensor].iter().all(|user| inside.contains(user)) {
+            continue;
+        }
+        behind[tensor] = users[tensor].iter().any(|&user| behind[user]);
+        let allowed = match &plan.defs[tensor] {
+            Some(Def::View(_)) => !behind[tensor] || reach == Reach::Operands,
+            Some(Def::Join(..)) => false,
+            Some(Def::Kernel(kernel)) if behind[tensor] => reach == Reach::Operands && kernel.moves,
+            Some(Def::Kernel(kernel)) if kernel.heavy => matches!(reach, Reach::Contractions | Reach::Operands),
+            Some(Def::Kernel(kernel)) if kernel.reduces => reach != Reach::Pointwise,
+            Some(Def::Kernel(_)) => true,
+            _ => false,
+        };
+        if allowed {
+            behind[tensor] |= heavy(tensor);
+            inside.push(tensor);
+            open.extend(plan.defs[tensor].iter().flat_map(|def| def.sources()));
+        }
+    }
+    inside.remove(0);
+    inside.sort_unstable();
+    inside
+}
+
+/// Every move from a state, without duplicates, in a fixed order.
+pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Move> {
+    let users = users(plan);
+    let mut groups: Vec<Vec<TensorClassId>> = Vec::new();
+    for (apex, def) in plan.defs.iter().enumerate() {
+        let Some(def) = def else { continue };
+        if removable(space, plan, apex) {
+            groups.push(vec![apex]);
+        }
+        if matches!(def, Def::Kernel(_) | Def::View(_)) {
+            for reach in [Reach::Pointwise, Reach::Rows, Reach::Contractions, Reach::Operands] {
+                let group = cone(space, state, plan, &users, apex, reach);
+                // With the apex too: what the next kernel then absorbs is the whole chain.
+                if removable(space, plan, apex) && !group.is_empty() {
+                    let mut whole = group.clone();
+                    whole.push(apex);
+                    whole.sort_unstable();
+                    groups.push(whole);
+                }
+                groups.push(group);
+            }
+        }
+        if let Def::Kernel(kernel) = def {
+            // A multi-use operand of movement kind and everything around it: each load by itself is a
+            // single removal above; here all cheap loads at once.
+            let mut cheap: Vec<TensorClassId> = (kernel.loads.iter().copied())
+                .filter(|&load| removable(space, plan, load))
+                .filter(|&load| matches!(&plan.defs[load], Some(Def::Kernel(k)) if !k.heavy && !k.reduces))
+                .collect();
+            cheap.sort_unstable();
+            groups.push(cheap);
+        }
+    }
+    groups.sort();
+    groups.dedup();
+    let mut moves: Vec<Move> = (groups.into_iter())
+        .filter(|group| !group.is_empty())
+        .map(|removed| Move { change: Change { removed, ..Change::default() }, terms: Vec::new() })
+        .collect();
+    let mut interior: Vec<usize> = Vec::new();
+    for def in plan.defs.iter().flatten() {
+        let Def::Kernel(kernel) = def else { continue };
+        interior.extend(&kernel.comps);
+    }
+    interior.sort_unstable();
+    interior.dedup();
+    for comp in interior {
+        let class = &space.comps[comp];
+        if let Some(tensor) = class.tensor
+            && !state.material[tensor]
+        {
+            moves.push(Move { change: Change { added: vec![tensor], ..Change::default() }, terms: Vec::new() });
+        }
+        for &term in &state.choice.ranked[comp] {
+            if term != state.choice.chosen[comp] {
+                let change = Change { flipped: vec![comp], ..Change::default() };
+                moves.push(Move { change, terms: vec![term] });
+            }
+        }
+    }
+    moves
+}

@@ -1,0 +1,498 @@
+//! The whole of level one: segments, saturation, extraction, and covers of the model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cranelift_entity::{EntityRef, PrimaryMap};
+use egg::Id;
+use eggine_ir::graph::eval::{self, Rounding};
+use eggine_ir::{Graph, NodeKind, Region, Tensor, TensorType, Value};
+use rayon::prelude::*;
+
+use crate::agent::{Agent, AgentLog, Budget};
+use crate::agents;
+use crate::cost::{CostMemo, RegionCost};
+use crate::cover::{Cover, RegionId, TensorDef, TensorId};
+use crate::derivation::{Claim, Derivation, SegmentProof};
+use crate::extract::plan::{Def, Pricer, build};
+use crate::extract::random::{Rng, any_plan};
+use crate::extract::search::{Found, best_plans};
+use crate::extract::space::{Space, TensorClassId};
+use crate::facts::Conflict;
+use crate::lower::{Lowered, lower};
+use crate::rule::{RuleError, Soundness};
+use crate::saturate::{Limits, Saturation, saturate};
+use crate::segment::{Instance, Segments, segments};
+
+/// What to optimise for, and how far.
+#[derive(Clone)]
+pub struct Options {
+    /// How many covers to return.
+    pub k: usize,
+    /// Which rules may be used.
+    pub soundness: Soundness,
+    /// Varies nothing but [`random_cover`].
+    pub seed: u64,
+    /// E-nodes per segment.
+    pub node_limit: usize,
+    /// Rounds of saturation per segment.
+    pub iter_limit: usize,
+    /// Who rewrites, in the order in which proposals are applied. `None`: the built-in agents.
+    pub agents: Option<Vec<Arc<dyn Agent>>>,
+}
+
+impl Default for Options {
+    /// One cover, exact rules only, limits that no segment of the models in `shared/models` reaches.
+    fn default() -> Self {
+        Self { k: 1, soundness: Soundness::Exact, seed: 0, node_limit: 20_000, iter_limit: 12, agents: None }
+    }
+}
+
+/// Why a model has no cover.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RewriteError {
+    /// A rule is malformed.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    /// A rule equated what cannot be equal; nothing that it touched can be trusted.
+    #[error(transparent)]
+    Unsound(#[from] Conflict),
+    /// An operator by itself is not a kernel.
+    #[error("no kernel family computes `{op}` with result {ty}")]
+    NoKernel {
+        /// The operator.
+        op: String,
+        /// Type of its result.
+        ty: String,
+    },
+}
+
+/// Finds covers of a model, best first, at most `options.k`, at least one.
+///
+/// # Errors
+///
+/// See [`RewriteError`].
+#[tracing::instrument(skip_all, fields(n_nodes = graph.nodes.len()))]
+pub fn optimise(graph: &Graph, costs: &dyn RegionCost, options: &Options) -> Result<Vec<Cover>, RewriteError> {
+    let memo = CostMemo::new(costs);
+    let prepared = Prepared::new(graph, options)?;
+    let extracted: Vec<Vec<SegmentCover>> = (prepared.segments.par_iter())
+        .map(|segment| {
+            let mut pricer = Pricer::new(&segment.space, &memo);
+            let found = best_plans(&mut pricer, options.k)?;
+            Ok(found.iter().map(|found| SegmentCover::new(segment, found)).collect())
+        })
+        .collect::<Result<_, RewriteError>>()?;
+    tracing::debug!(n_regions_priced = memo.len(), n_segments = prepared.segments.len(), "extracted");
+    // The best of every segment, then the alternatives that cost least, one segment at a time.
+    let mut picks: Vec<(f64, Vec<usize>)> = vec![(0.0, vec![0; extracted.len()])];
+    for (segment, covers) in extracted.iter().enumerate() {
+        let n_places = prepared.cut.instances.iter().filter(|at| at.segment == segment).count() as f64;
+        for (alternative, cover) in covers.iter().enumerate().skip(1) {
+            let mut pick = vec![0; extracted.len()];
+            pick[segment] = alternative;
+            picks.push((n_places * (cover.cost_ns - covers[0].cost_ns), pick));
+        }
+    }
+    picks.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let assemble = |pick: &[usize]| {
+        let covers: Vec<&SegmentCover> = pick.iter().zip(&extracted).map(|(&i, covers)| &covers[i]).collect();
+        prepared.assemble(&covers)
+    };
+    Ok(picks.iter().take(options.k.max(1)).map(|(_, pick)| assemble(pick)).collect())
+}
+
+/// A cover drawn at random, whatever kernels exist: it must mean the same as the model. For tests.
+///
+/// # Errors
+///
+/// See [`RewriteError`].
+pub fn random_cover(graph: &Graph, options: &Options) -> Result<Cover, RewriteError> {
+    struct Free;
+    impl RegionCost for Free {
+        fn cost_ns(&self, _: &Region) -> Option<f64> {
+            Some(0.0)
+        }
+    }
+    let memo = CostMemo::new(&Free);
+    let prepared = Prepared::new(graph, options)?;
+    let mut rng = Rng::new(options.seed);
+    let covers: Vec<SegmentCover> = (prepared.segments.iter())
+        .map(|segment| {
+            let found = any_plan(&mut Pricer::new(&segment.space, &memo), &mut rng);
+            SegmentCover::new(segment, &found)
+        })
+        .collect();
+    Ok(prepared.assemble(&covers.iter().collect::<Vec<_>>()))
+}
+
+/// A saturated segment.
+struct Segment {
+    graph: Graph,
+    lowered: Lowered,
+    saturation: Saturation,
+    space: Space,
+}
+
+struct Prepared<'a> {
+    graph: &'a Graph,
+    cut: Segments,
+    segments: Vec<Segment>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(graph: &'a Graph, options: &Options) -> Result<Self, RewriteError> {
+        let agents = match &options.agents {
+            Some(agents) => agents.clone(),
+            None => agents::built_in(options.soundness)?,
+        };
+        let limits = Limits {
+            n_nodes: options.node_limit,
+            n_iterations: options.iter_limit,
+            budget: Budget { n_proposals: options.node_limit },
+        };
+        let cut = segments(graph);
+        let segments = (cut.graphs.par_iter())
+            .map(|graph| {
+                let mut lowered = lower(graph);
+                let saturation = saturate(&mut lowered.egraph, &agents, limits)?;
+                let space = Space::new(&lowered);
+                tracing::debug!(
+                    n_operators = graph.nodes.len(),
+                    n_nodes = lowered.egraph.total_size(),
+                    n_rounds = saturation.n_iterations,
+                    stop = ?saturation.stop,
+                    "saturated a segment"
+                );
+                Ok(Segment { graph: graph.clone(), lowered, saturation, space })
+            })
+            .collect::<Result<_, RewriteError>>()?;
+        Ok(Self { graph, cut, segments })
+    }
+}
+
+/// A tensor of a segment's cover.
+struct Part {
+    ty: TensorType,
+    def: PartDef,
+}
+
+enum PartDef {
+    Given(Value),
+    /// Computed at compile time from weights.
+    Known { region: Region, args: Vec<usize> },
+    View(usize),
+    Join(usize, Vec<usize>),
+    Kernel { region: Region, args: Vec<usize>, values: Vec<Value>, claim: usize },
+}
+
+/// A segment's cover, in the segment's own terms.
+struct SegmentCover {
+    /// In an order in which they can be computed.
+    parts: Vec<Part>,
+    /// The part that is each output of the segment.
+    outputs: Vec<usize>,
+    cost_ns: f64,
+    proof: Arc<SegmentProof>,
+}
+
+impl SegmentCover {
+    fn new(segment: &Segment, found: &Found) -> Self {
+        let space = &segment.space;
+        let mut cover = Self {
+            parts: Vec::new(),
+            outputs: Vec::new(),
+            cost_ns: found.plan.cost_ns,
+            proof: Arc::new(SegmentProof {
+                graph: segment.graph.clone(),
+                steps: segment.saturation.steps.clone(),
+                claims: Vec::new(),
+            }),
+        };
+        let mut claims = Vec::new();
+        let mut part_of: BTreeMap<TensorClassId, usize> = BTreeMap::new();
+        for &output in &space.outputs {
+            cover.add(segment, found, output, &mut part_of, &mut claims);
+        }
+        cover.outputs = space.outputs.iter().map(|output| part_of[output]).collect();
+        cover.attribute(segment, found, &part_of);
+        if let Some(proof) = Arc::get_mut(&mut cover.proof) {
+            proof.claims = claims;
+        }
+        cover
+    }
+
+    fn add(
+        &mut self,
+        segment: &Segment,
+        found: &Found,
+        tensor: TensorClassId,
+        part_of: &mut BTreeMap<TensorClassId, usize>,
+        claims: &mut Vec<Claim>,
+    ) -> usize {
+        if let Some(&part) = part_of.get(&tensor) {
+            return part;
+        }
+        let space = &segment.space;
+        let class = &space.tensors[tensor];
+        let comp = &space.comps[class.comp];
+        let def = match found.plan.defs[tensor].clone().unwrap_or(Def::Known) {
+            Def::Given => PartDef::Given(class.input.expect("given tensors are inputs").0),
+            Def::Known => match class.input {
+                Some((value, _)) => PartDef::Given(value),
+                None => {
+                    let (graph, args) = known_graph(space, found, class.comp);
+                    let args = args.iter().map(|&arg| self.add(segment, found, arg, part_of, claims)).collect();
+                    PartDef::Known { region: Region::contiguous(graph), args }
+                }
+            },
+            Def::View(source) => PartDef::View(self.add(segment, found, source, part_of, claims)),
+            Def::Join(axis, parts) => {
+                let parts = parts.iter().map(|&part| self.add(segment, found, part, part_of, claims)).collect();
+                PartDef::Join(axis, parts)
+            }
+            Def::Kernel(kernel) => {
+                let graph = build(space, &found.state.choice, &kernel.comps, &kernel.loads);
+                let args: Vec<usize> =
+                    kernel.loads.iter().map(|&load| self.add(segment, found, load, part_of, claims)).collect();
+                let (region, order) = Region::contiguous(graph).canonical();
+                let args = order.iter().map(|&i| args[i]).collect();
+                let class_of = |&i: &usize| space.comps[space.tensors[kernel.loads[i]].comp].class;
+                claims.push(Claim {
+                    class: comp.class,
+                    values: comp.values.clone(),
+                    region: region.graph.clone(),
+                    args: order.iter().map(class_of).collect(),
+                    rules: rules(segment, kernel.comps.iter().map(|&comp| space.comps[comp].class)),
+                });
+                let mut values: Vec<Value> =
+                    kernel.comps.iter().flat_map(|&comp| space.comps[comp].values.iter().copied()).collect();
+                values.sort_unstable();
+                values.dedup();
+                PartDef::Kernel { region, args, values, claim: claims.len() - 1 }
+            }
+        };
+        self.parts.push(Part { ty: comp.ty.clone(), def });
+        part_of.insert(tensor, self.parts.len() - 1);
+        self.parts.len() - 1
+    }
+
+    /// Gives each of the segment's operators that no kernel computes as such to a kernel all the same:
+    /// the makers of the memory that it is another view of, or else its users.
+    fn attribute(&mut self, segment: &Segment, found: &Found, part_of: &BTreeMap<TensorClassId, usize>) {
+        let space = &segment.space;
+        let graph = &segment.graph;
+        let mut kernels_of: BTreeMap<Value, Vec<usize>> = BTreeMap::new();
+        for (part, Part { def, .. }) in self.parts.iter().enumerate() {
+            let PartDef::Kernel { values, .. } = def else { continue };
+            values.iter().for_each(|&value| kernels_of.entry(value).or_default().push(part));
+        }
+        for (&tensor, &part) in part_of {
+            if matches!(found.plan.defs[tensor], Some(Def::View(_) | Def::Join(..))) {
+                let makers = self.makers(part);
+                for &value in &space.comps[space.tensors[tensor].comp].values {
+                    kernels_of.entry(value).or_insert_with(|| makers.clone());
+                }
+            }
+        }
+        for (value, node) in graph.nodes.iter().rev() {
+            let users = kernels_of.get(&value).cloned().unwrap_or_default();
+            let NodeKind::Apply(_, _, args) = &node.kind else { continue };
+            for &arg in args {
+                if matches!(graph.nodes[arg].kind, NodeKind::Apply(..)) && !kernels_of.contains_key(&arg) {
+                    kernels_of.insert(arg, users.clone());
+                }
+            }
+        }
+        for (value, kernels) in kernels_of {
+            for part in kernels {
+                if let PartDef::Kernel { values, .. } = &mut self.parts[part].def
+                    && !values.contains(&value)
+                {
+                    values.push(value);
+                }
+            }
+        }
+    }
+
+    /// The kernels whose results lie in a part's memory.
+    fn makers(&self, part: usize) -> Vec<usize> {
+        match &self.parts[part].def {
+            PartDef::Kernel { .. } => vec![part],
+            PartDef::View(of) => self.makers(*of),
+            PartDef::Join(_, parts) => parts.iter().flat_map(|&part| self.makers(part)).collect(),
+            PartDef::Given(_) | PartDef::Known { .. } => Vec::new(),
+        }
+    }
+}
+
+/// The computation of a tensor that is known at compile time, down to the weights that it is made of.
+fn known_graph(space: &Space, found: &Found, root: usize) -> (Graph, Vec<TensorClassId>) {
+    fn visit(
+        space: &Space,
+        found: &Found,
+        comp: usize,
+        seen: &mut Vec<usize>,
+        comps: &mut Vec<usize>,
+        loads: &mut Vec<TensorClassId>,
+    ) {
+        if seen.contains(&comp) {
+            return;
+        }
+        seen.push(comp);
+        let class = &space.comps[comp];
+        let given = class.tensor.filter(|&tensor| space.tensors[tensor].input.is_some());
+        match (&class.literal, given, found.state.choice.term(space, comp)) {
+            (None, Some(tensor), _) => loads.push(tensor),
+            (None, None, Some(term)) => {
+                term.args.iter().for_each(|&arg| visit(space, found, arg, seen, comps, loads));
+                comps.push(comp);
+            }
+            _ => comps.push(comp),
+        }
+    }
+    let (mut comps, mut loads) = (Vec::new(), Vec::new());
+    visit(space, found, root, &mut Vec::new(), &mut comps, &mut loads);
+    (build(space, &found.state.choice, &comps, &loads), loads)
+}
+
+/// Names of the rules that were applied to these classes.
+fn rules(segment: &Segment, classes: impl Iterator<Item = Id>) -> Vec<&'static str> {
+    let egraph = &segment.lowered.egraph;
+    let mut classes: Vec<Id> = classes.collect();
+    classes.sort_unstable();
+    let mut names: Vec<&'static str> = Vec::new();
+    for step in &segment.saturation.steps {
+        let name = step.rule.row.name;
+        if classes.binary_search(&egraph.find(step.at.class)).is_ok() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// A cover of the model under construction.
+struct Assembly<'a> {
+    graph: &'a Graph,
+    cover: Cover,
+    region_of: BTreeMap<String, RegionId>,
+    tensor_of: BTreeMap<Value, TensorId>,
+}
+
+impl Assembly<'_> {
+    fn push(&mut self, def: TensorDef, ty: TensorType) -> TensorId {
+        self.cover.types.push(ty);
+        self.cover.tensors.push(def)
+    }
+
+    /// The tensor of a value that no segment computes: an input, or known at compile time.
+    fn given(&mut self, value: Value) -> TensorId {
+        if let Some(&tensor) = self.tensor_of.get(&value) {
+            return tensor;
+        }
+        let node = &self.graph.nodes[value];
+        let def = match &node.kind {
+            NodeKind::Input { .. } => {
+                let index = self.graph.inputs().position(|input| input == value).expect("it is an input");
+                TensorDef::Input(index)
+            }
+            NodeKind::Const(tensor) => TensorDef::Const(tensor.clone()),
+            NodeKind::Apply(op, attrs, args) => {
+                let args: Vec<TensorId> = args.iter().map(|&arg| self.given(arg)).collect();
+                let args: Vec<&Tensor> = (args.iter())
+                    .map(|arg| match &self.cover.tensors[*arg] {
+                        TensorDef::Const(tensor) => tensor,
+                        _ => unreachable!("what is computed at run time belongs to a segment"),
+                    })
+                    .collect();
+                TensorDef::Const(eval::fold(*op, attrs, &args).expect("the graph is well-typed"))
+            }
+        };
+        let tensor = self.push(def, node.ty.clone());
+        self.tensor_of.insert(value, tensor);
+        tensor
+    }
+
+    fn instantiate(&mut self, instance: &Instance, segment: &SegmentCover) {
+        let mut placed: Vec<TensorId> = Vec::with_capacity(segment.parts.len());
+        for Part { ty, def } in &segment.parts {
+            let tensor = match def {
+                PartDef::Given(value) => self.given(instance.values[value.index()]),
+                PartDef::Known { region, args } => {
+                    let args: Vec<Tensor> = (args.iter())
+                        .map(|&arg| match &self.cover.tensors[placed[arg]] {
+                            TensorDef::Const(tensor) => tensor.clone(),
+                            _ => unreachable!("known tensors are made of known tensors"),
+                        })
+                        .collect();
+                    let value = eval::eval(&region.graph, &args, Rounding::PerOp)[0].to_tensor();
+                    self.push(TensorDef::Const(value), ty.clone())
+                }
+                PartDef::View(of) => self.push(TensorDef::View { of: placed[*of] }, ty.clone()),
+                PartDef::Join(axis, parts) => {
+                    let parts = parts.iter().map(|&part| placed[part]).collect();
+                    self.push(TensorDef::Join { axis: *axis, parts }, ty.clone())
+                }
+                PartDef::Kernel { region, args, values, claim } => {
+                    let regions = &mut self.cover.regions;
+                    let id = *(self.region_of.entry(region.hash_hex())).or_insert_with(|| regions.push(region.clone()));
+                    let names = values.iter().flat_map(|value| {
+                        self.graph.nodes[instance.values[value.index()]].sources.iter().cloned()
+                    });
+                    let mut sources: Vec<String> = names.collect();
+                    sources.sort_unstable();
+                    sources.dedup();
+                    let args = args.iter().map(|&arg| placed[arg]).collect();
+                    let tensor = self.push(TensorDef::Kernel { region: id, output: 0, args, sources }, ty.clone());
+                    self.cover.derivation.kernels.insert(tensor.as_u32(), (instance.segment, *claim));
+                    tensor
+                }
+            };
+            placed.push(tensor);
+        }
+        self.cover.cost_ns += segment.cost_ns;
+        for (&value, &part) in segment.proof.graph.outputs.iter().zip(&segment.outputs) {
+            self.tensor_of.insert(instance.values[value.index()], placed[part]);
+        }
+    }
+}
+
+impl Prepared<'_> {
+    fn assemble(&self, covers: &[&SegmentCover]) -> Cover {
+        let mut logs: Vec<AgentLog> = Vec::new();
+        for log in self.segments.iter().flat_map(|segment| &segment.saturation.agents) {
+            match logs.iter_mut().find(|known| known.agent == log.agent) {
+                Some(known) => {
+                    known.n_proposed += log.n_proposed;
+                    known.n_applied += log.n_applied;
+                }
+                None => logs.push(log.clone()),
+            }
+        }
+        let cover = Cover {
+            tensors: PrimaryMap::new(),
+            types: PrimaryMap::new(),
+            regions: PrimaryMap::new(),
+            outputs: Vec::new(),
+            cost_ns: 0.0,
+            derivation: Derivation {
+                segments: covers.iter().map(|cover| Arc::clone(&cover.proof)).collect(),
+                kernels: BTreeMap::new(),
+            },
+            agents: logs,
+        };
+        let mut assembly =
+            Assembly { graph: self.graph, cover, region_of: BTreeMap::new(), tensor_of: BTreeMap::new() };
+        // Inputs that nothing reads are tensors, too.
+        for input in self.graph.inputs() {
+            assembly.given(input);
+        }
+        for instance in &self.cut.instances {
+            assembly.instantiate(instance, covers[instance.segment]);
+        }
+        let outputs: Vec<TensorId> = self.graph.outputs.iter().map(|&output| assembly.given(output)).collect();
+        assembly.cover.outputs = outputs;
+        assembly.cover
+    }
+}

@@ -1,0 +1,117 @@
+//! Saturation: agents propose, in parallel; proposals are applied, in order; the e-graph is rebuilt.
+//!
+//! Limits are numbers of e-nodes and rounds, never the clock.
+
+use std::sync::Arc;
+
+use egg::Id;
+use rayon::prelude::*;
+
+use crate::RewriteError;
+use crate::agent::{Agent, AgentLog, Budget, Proposal, View};
+use crate::facts::EGraph;
+use crate::rule::{CompiledRule, Match};
+
+/// Where saturation stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// No rule is applied to an e-graph of this many e-nodes.
+    pub n_nodes: usize,
+    /// Rounds.
+    pub n_iterations: usize,
+    /// Of each agent in each round.
+    pub budget: Budget,
+}
+
+/// Why saturation stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Nobody had anything new to say.
+    Saturated,
+    /// The e-graph is as large as it may be.
+    Nodes,
+    /// Enough rounds.
+    Iterations,
+}
+
+/// A proposal that changed the e-graph: an equality with its reason.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Who proposed it.
+    pub agent: &'static str,
+    /// In which round: matches of a round were found in the e-graph that it began with.
+    pub round: usize,
+    /// The reason.
+    pub rule: Arc<CompiledRule>,
+    /// The left side.
+    pub at: Match,
+    /// The class of the right side when it was added.
+    pub right: Id,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub struct Saturation {
+    /// Every equality, in the order in which they were added.
+    pub steps: Vec<Step>,
+    /// What became of each agent's proposals, in the order of agents.
+    pub agents: Vec<AgentLog>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Rounds.
+    pub n_iterations: usize,
+}
+
+/// Lets the agents rewrite until they are silent or a limit is reached.
+///
+/// # Errors
+///
+/// [`RewriteError::Unsound`] if a rule equated two types.
+#[tracing::instrument(skip_all, fields(n_agents = agents.len()))]
+pub fn saturate(
+    egraph: &mut EGraph,
+    agents: &[Arc<dyn Agent>],
+    limits: Limits,
+) -> Result<Saturation, RewriteError> {
+    let mut logs: Vec<AgentLog> = (agents.iter())
+        .map(|agent| AgentLog { agent: agent.name(), n_proposed: 0, n_applied: 0 })
+        .collect();
+    let mut steps = Vec::new();
+    let mut stop = Stop::Iterations;
+    let mut n_iterations = 0;
+    'rounds: while n_iterations < limits.n_iterations {
+        let view = View { egraph, kernels: &[], iteration: n_iterations };
+        let proposals: Vec<Vec<Proposal>> =
+            agents.par_iter().map(|agent| agent.propose(&view, limits.budget)).collect();
+        n_iterations += 1;
+        let before = steps.len();
+        for (log, proposals) in logs.iter_mut().zip(proposals) {
+            for proposal in proposals.into_iter().take(limits.budget.n_proposals) {
+                log.n_proposed += 1;
+                let Proposal::Apply { rule, at } = proposal else { continue };
+                if egraph.total_size() >= limits.n_nodes {
+                    stop = Stop::Nodes;
+                    break 'rounds;
+                }
+                if let Some(right) = rule.apply(egraph, &at) {
+                    log.n_applied += 1;
+                    tracing::trace!(agent = log.agent, rule = rule.row.name, class = %at.class, "applied");
+                    steps.push(Step { agent: log.agent, round: n_iterations, rule, at, right });
+                }
+            }
+        }
+        egraph.rebuild();
+        if let Some(conflict) = egraph.analysis.conflicts.first() {
+            return Err(RewriteError::Unsound(conflict.clone()));
+        }
+        if steps.len() == before {
+            stop = Stop::Saturated;
+            break;
+        }
+    }
+    egraph.rebuild();
+    match egraph.analysis.conflicts.first() {
+        Some(conflict) => Err(RewriteError::Unsound(conflict.clone())),
+        None => Ok(Saturation { steps, agents: logs, stop, n_iterations }),
+    }
+}
