@@ -3,12 +3,14 @@
 pub mod assemble;
 pub mod emit;
 pub mod bindings;
+mod contraction;
 pub mod index;
 pub mod kir;
 pub mod lower;
 mod math;
 mod pointwise;
 pub mod predict;
+mod row;
 pub mod target;
 mod value;
 

@@ -5,7 +5,7 @@ use eggine_ir::{Graph, Layout, Region, Value};
 
 use crate::bindings::Binding;
 use crate::kir::Kernel;
-use crate::{math, pointwise};
+use crate::{contraction, math, pointwise, row};
 
 /// A kernel family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -110,6 +110,12 @@ pub fn classify(region: &Region) -> Vec<Family> {
         return Vec::new();
     }
     let mut families = Vec::new();
+    if contraction::is_legal(graph) {
+        families.push(Family::Contraction);
+    }
+    if row::is_legal(graph) {
+        families.push(Family::Row);
+    }
     if is_bounded(graph) {
         families.push(Family::Pointwise);
     }
@@ -126,7 +132,8 @@ pub fn first_schedule(region: &Region) -> Option<Schedule> {
 pub fn schedule_of(region: &Region, family: Family) -> Option<Schedule> {
     match family {
         Family::Pointwise => Some(Schedule::Pointwise(pointwise::first_schedule(&region.graph))),
-        _ => None,
+        Family::Row => row::first_schedule(&region.graph).map(Schedule::Row),
+        Family::Contraction => contraction::first_schedule(&region.graph).map(Schedule::Contraction),
     }
 }
 
@@ -137,7 +144,10 @@ pub fn neighbours(region: &Region, schedule: &Schedule) -> Vec<(&'static str, Sc
             let moves = pointwise::neighbours(&region.graph, s);
             moves.into_iter().map(|(name, s)| (name, Schedule::Pointwise(s))).collect()
         }
-        _ => Vec::new(),
+        Schedule::Row(s) => row::neighbours(s).into_iter().map(|(name, s)| (name, Schedule::Row(s))).collect(),
+        Schedule::Contraction(s) => {
+            contraction::neighbours(s).into_iter().map(|(name, s)| (name, Schedule::Contraction(s))).collect()
+        }
     };
     moves.into_iter().filter(|(_, schedule)| check(region, schedule).is_ok()).collect()
 }
@@ -151,15 +161,11 @@ pub fn check(region: &Region, schedule: &Schedule) -> Result<(), Illegal> {
     if let Some((node, reason)) = unsupported(region) {
         return Err(Illegal::Unsupported { node, reason });
     }
-    let families = classify(region);
     match schedule {
-        Schedule::Pointwise(s) => {
-            if !families.contains(&Family::Pointwise) {
-                return Err(Illegal::Family { family: "pointwise" });
-            }
-            check_pointwise(s)
-        }
-        other => Err(Illegal::Family { family: other.family() }),
+        Schedule::Pointwise(_) if !is_bounded(&region.graph) => Err(Illegal::Family { family: "pointwise" }),
+        Schedule::Pointwise(s) => check_pointwise(s),
+        Schedule::Row(s) => row::check(&region.graph, s),
+        Schedule::Contraction(s) => contraction::check(&region.graph, s),
     }
 }
 
@@ -185,9 +191,11 @@ fn check_pointwise(s: &PointwiseSchedule) -> Result<(), Illegal> {
 pub fn lower(region: &Region, schedule: &Schedule) -> Result<Lowered, LowerError> {
     check(region, schedule).map_err(|illegal| LowerError::Illegal { schedule: *schedule, illegal })?;
     let name = format!("{}_kernel", schedule.family());
-    let (kernel, bindings) = match schedule {
-        Schedule::Pointwise(s) => pointwise::lower(&region.graph, s, &name),
-        other => unreachable!("`check` accepts no {}", other.family()),
+    let lowered = match schedule {
+        Schedule::Pointwise(s) => Some(pointwise::lower(&region.graph, s, &name)),
+        Schedule::Row(s) => row::lower(&region.graph, s, &name),
+        Schedule::Contraction(s) => contraction::lower(&region.graph, s, &name),
     };
+    let (kernel, bindings) = lowered.expect("`check` found the family's plan");
     Ok(Lowered { kernel, bindings })
 }

@@ -18,6 +18,7 @@ use crate::index::moves::{self, Inside};
 use crate::index::{Atom, AtomKind, Index, Space};
 use crate::kir::{Buffer, Builder, Scalar, Val};
 use crate::math;
+pub(crate) use loops::{combine, identity};
 
 /// One scalar per lane, or a single one if it is the same in all.
 pub(crate) type Lanes = Vec<Val>;
@@ -98,6 +99,11 @@ impl<'g> Gen<'g> {
         result
     }
 
+    /// Returns to lanes that were declared before.
+    pub(crate) fn with_outer_lane(&mut self, lane: Option<(Atom, usize)>) {
+        self.lane = lane;
+    }
+
     pub(crate) fn lane(&self) -> Option<(Atom, usize)> {
         self.lane
     }
@@ -110,24 +116,43 @@ impl<'g> Gen<'g> {
         result
     }
 
-    /// `for counter in 0..n` around `f`, which gets the counter.
-    pub(crate) fn for_loop(&mut self, n: usize, f: impl FnOnce(&mut Self, &Index)) {
+    /// Opens `for counter in 0..n` and a scope; [`Gen::end_loop`] closes both. Returns the counter.
+    pub(crate) fn begin_loop(&mut self, n: usize) -> Index {
         let counter = self.b.begin_for(0, n as i32, 1);
         self.depth += 1;
-        let depth = self.depth;
-        self.scoped(|g| {
-            let counter = g.leaf(counter, depth);
-            f(g, &counter);
-        });
+        self.memo.push(Memo::new());
+        self.leaf(counter, self.depth)
+    }
+
+    pub(crate) fn end_loop(&mut self) {
+        self.memo.pop();
         self.depth -= 1;
+        self.b.end();
+    }
+
+    /// `for counter in 0..n` around `f`, which gets the counter.
+    pub(crate) fn for_loop(&mut self, n: usize, f: impl FnOnce(&mut Self, &Index)) {
+        let counter = self.begin_loop(n);
+        f(self, &counter);
+        self.end_loop();
+    }
+
+    /// Opens `if condition` and a scope; [`Gen::end_if`] closes both.
+    pub(crate) fn begin_if(&mut self, condition: Val) {
+        self.b.begin_if(condition);
+        self.memo.push(Memo::new());
+    }
+
+    pub(crate) fn end_if(&mut self) {
+        self.memo.pop();
         self.b.end();
     }
 
     /// `if condition` around `f`.
     pub(crate) fn if_then(&mut self, condition: Val, f: impl FnOnce(&mut Self)) {
-        self.b.begin_if(condition);
-        self.scoped(f);
-        self.b.end();
+        self.begin_if(condition);
+        f(self);
+        self.end_if();
     }
 
     // Buffers.

@@ -160,7 +160,8 @@ pub fn window(space: &mut Space, index: &[Index], taps: &[Index], attrs: &Attrs,
 /// Extents that a reduction, pool or contraction sums over, outermost first. For convolutions:
 /// input channels of the group, then the kernel.
 pub fn summed(graph: &Graph, op: Op, attrs: &Attrs, args: &[Value]) -> Vec<usize> {
-    let first = extents(graph, args[0]);
+    let Some(&first) = args.first() else { return Vec::new() };
+    let first = extents(graph, first);
     match op {
         Op::ReduceSum | Op::ReduceProd | Op::ReduceMax | Op::ReduceMin => {
             attrs.usizes(0).iter().map(|&axis| first[axis]).collect()

@@ -1,0 +1,214 @@
+//! Which regions are rows: the split of the outputs' axes into rows and columns that makes reductions
+//! the same for a whole row, and costs the least.
+
+use std::collections::BTreeSet;
+
+use eggine_ir::graph::OpClass;
+use eggine_ir::{Graph, NodeKind, Op, Value};
+
+use crate::index::moves::{self, Step};
+use crate::index::{Atom, Index, Space};
+use crate::kir::Scalar;
+
+/// A reduction that is computed once for the row.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    pub(crate) node: Value,
+    /// Its index, in the leaves of the rows.
+    pub(crate) index: Vec<Index>,
+    /// Elements that it goes over.
+    pub(crate) length: usize,
+}
+
+/// The columns of an output.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns {
+    pub(crate) leaves: Vec<Atom>,
+    pub(crate) extents: Vec<usize>,
+    /// Index of the output, in the leaves of rows and columns.
+    pub(crate) index: Vec<Index>,
+}
+
+impl Columns {
+    /// Every column leaf at 0.
+    pub(crate) fn origin(&self) -> Vec<(Atom, Index)> {
+        self.leaves.iter().map(|&leaf| (leaf, Index::constant(0))).collect()
+    }
+}
+
+/// A region as rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) space: Space,
+    pub(crate) row_leaves: Vec<Atom>,
+    pub(crate) row_extents: Vec<usize>,
+    /// In topological order.
+    pub(crate) stages: Vec<Stage>,
+    /// One for each output.
+    pub(crate) outputs: Vec<Columns>,
+    /// Elements that all rows go through together.
+    pub(crate) work: u64,
+}
+
+fn is_stage(op: Op) -> bool {
+    op.spec().class == OpClass::Reduce || op == Op::Matmul
+}
+
+/// Reductions shorter than this are not worth more than one thread.
+const MIN_LENGTH: usize = 8;
+
+impl Plan {
+    /// The best plan, if there is one.
+    pub(crate) fn of(graph: &Graph) -> Option<Plan> {
+        let first = *graph.outputs.first()?;
+        let extents = moves::extents(graph, first);
+        let rank = extents.len();
+        let mut candidates: BTreeSet<Vec<usize>> = (0..=rank).map(|k| (rank - k..rank).collect()).collect();
+        candidates.extend((0..rank).map(|axis| vec![axis]));
+        for node in graph.nodes.values() {
+            if let NodeKind::Apply(op, attrs, args) = &node.kind
+                && op.spec().class == OpClass::Reduce
+                && moves::extents(graph, args[0]).len() == rank
+            {
+                candidates.insert(moves::reduced_axes(*op, attrs));
+            }
+        }
+        let plans = candidates.iter().filter_map(|columns| Self::with_columns(graph, columns));
+        plans.min_by_key(|plan| plan.work)
+    }
+
+    fn with_columns(graph: &Graph, columns: &[usize]) -> Option<Plan> {
+        let first = moves::extents(graph, graph.outputs[0]);
+        let rank = first.len();
+        let mut space = Space::default();
+        let is_column = |axis: usize| columns.contains(&axis);
+        let mut row_leaves = Vec::new();
+        let mut row_index = Vec::new();
+        let mut row_extents = Vec::new();
+        for axis in (0..rank).filter(|&axis| !is_column(axis)) {
+            let (leaf, index) = space.fresh(None, 0, first[axis].max(1) as i64 - 1, 0);
+            row_leaves.push(leaf);
+            row_index.push(index);
+            row_extents.push(first[axis]);
+        }
+        let n_rows: usize = row_extents.iter().product();
+        let mut outputs = Vec::new();
+        let mut stages: Vec<Stage> = Vec::new();
+        let mut work = 0u64;
+        let mut legal = n_rows > 0;
+        for &output in &graph.outputs {
+            let extents = moves::extents(graph, output);
+            let rows_match = extents.len() == rank
+                && (0..rank).filter(|&axis| !is_column(axis)).zip(&row_extents).all(|(axis, &n)| extents[axis] == n);
+            if !rows_match {
+                return None;
+            }
+            let mut of_output = Columns { leaves: Vec::new(), extents: Vec::new(), index: Vec::new() };
+            let mut rows = row_index.iter();
+            for axis in 0..rank {
+                if is_column(axis) {
+                    let (leaf, index) = space.fresh(None, 0, extents[axis].max(1) as i64 - 1, 1);
+                    of_output.leaves.push(leaf);
+                    of_output.extents.push(extents[axis]);
+                    of_output.index.push(index);
+                } else {
+                    of_output.index.push(rows.next().expect("one per row axis").clone());
+                }
+            }
+            let n_columns: usize = of_output.extents.iter().product();
+            work += n_columns as u64;
+            let mut seen = BTreeSet::new();
+            let index = of_output.index.clone();
+            moves::walk(&mut space, graph, output, &index, &mut |space, value, index| {
+                if !legal || seen.len() > 2000 || !seen.insert((value, index.to_vec())) {
+                    return Step::Over;
+                }
+                let NodeKind::Apply(op, attrs, args) = &graph.nodes[value].kind else { return Step::Over };
+                let class = op.spec().class;
+                if !matches!(class, OpClass::Reduce | OpClass::Window | OpClass::Contract) {
+                    return Step::Into;
+                }
+                let length: usize = moves::summed(graph, *op, attrs, args).iter().product();
+                let row_only = index.iter().all(|i| space.leaves(i).iter().all(|leaf| row_leaves.contains(leaf)));
+                let held = Scalar::of(graph.ty(args[0]).dtype);
+                if is_stage(*op) && row_only && length >= MIN_LENGTH && matches!(held, Some(Scalar::F32 | Scalar::I32)) {
+                    match stages.iter().find(|stage| stage.node == value) {
+                        Some(stage) => legal &= same(&stage.index, index),
+                        None => {
+                            work += length as u64;
+                            stages.push(Stage { node: value, index: index.to_vec(), length });
+                        }
+                    }
+                    return Step::Into;
+                }
+                // A loop in each thread, as often as its own index asks for.
+                if stages.iter().any(|stage| stage.node == value) {
+                    legal = false;
+                }
+                let trips: u64 = index
+                    .iter()
+                    .flat_map(|i| space.leaves(i))
+                    .filter(|leaf| !row_leaves.contains(leaf))
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .map(|leaf| space.loop_extent(leaf).unwrap_or(n_columns as u64))
+                    .fold(1, u64::saturating_mul);
+                work = work.saturating_add(trips.saturating_mul(length as u64));
+                Step::Into
+            });
+            legal &= seen.len() <= 2000;
+            outputs.push(of_output);
+        }
+        if !legal || stages.is_empty() {
+            return None;
+        }
+        stages.sort_by_key(|stage| stage.node);
+        let work = work.saturating_mul(n_rows as u64);
+        Some(Plan { space, row_leaves, row_extents, stages, outputs, work })
+    }
+
+    /// Lengths of all that the threads of a row share: stages and columns of outputs.
+    pub(crate) fn lengths(&self, _graph: &Graph) -> Vec<usize> {
+        let columns = self.outputs.iter().map(|columns| columns.extents.iter().product());
+        columns.filter(|&n: &usize| n > 1).chain(self.stages.iter().map(|stage| stage.length)).collect()
+    }
+
+    /// Whether the first stage's elements are neighbours in memory.
+    pub(crate) fn is_contiguous(&mut self, graph: &Graph) -> bool {
+        let Some(stage) = self.stages.first().cloned() else { return false };
+        let NodeKind::Apply(op, attrs, args) = &graph.nodes[stage.node].kind else { return false };
+        let extents = moves::summed(graph, *op, attrs, args);
+        let space = &mut self.space;
+        let (position_leaf, position) = space.fresh(None, 0, stage.length as i64 - 1, 1);
+        let at = space.delinear(&position, &extents);
+        let index = match op {
+            Op::Matmul => {
+                let ([_, w], _) = moves::contract(space, graph, (*op, attrs, args), &stage.index, &at);
+                return self.is_unit(graph, args[1], &w, position_leaf);
+            }
+            _ => moves::reduce(&stage.index, &moves::reduced_axes(*op, attrs), &at),
+        };
+        self.is_unit(graph, args[0], &index, position_leaf)
+    }
+
+    fn is_unit(&mut self, graph: &Graph, value: Value, index: &[Index], leaf: Atom) -> bool {
+        let mut unit = true;
+        let mut found = false;
+        moves::walk(&mut self.space, graph, value, index, &mut |space, value, index| {
+            if let NodeKind::Input { .. } = graph.nodes[value].kind {
+                let address = space.linear(index, &moves::extents(graph, value));
+                match space.coefficient(&address, leaf) {
+                    Some(0) => {}
+                    Some(1) => found = true,
+                    _ => unit = false,
+                }
+            }
+            Step::Into
+        });
+        unit && found
+    }
+}
+
+fn same(a: &[Index], b: &[Index]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.base == y.base && x.terms == y.terms)
+}
