@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 use eggine_ptx::ast::{Base, Entry, Inst, Operand, Reg, RegClass, Stmt};
 use eggine_ptx::table::{Op, Slot};
 
+use crate::analysis::{Linear, Liveness};
 use crate::fault::{LoadError, OperandProblem};
+use crate::fuse::{self, Plan, Source};
 use crate::ops;
-use crate::program::{Constant, NO_GUARD, Program, SLOT_BYTES, Uop, UopInfo};
-use crate::simd::Simd;
+use crate::outer::{CHUNK_VECTORS, Chunk, FmaBlock, Group, Outer, Side, StageLoad};
+use crate::program::{Constant, Ctx, Flow, NO_GUARD, Program, SLOT_BYTES, Uop, UopInfo};
+use crate::simd::{self, Simd};
 
 /// Bytes between shared arrays in checking mode, which belong to none.
 const RED_ZONE_BYTES: u32 = 256;
@@ -33,22 +36,11 @@ pub(crate) struct RegisterFile {
 }
 
 impl RegisterFile {
-    fn new(entry: &Entry) -> Self {
-        let mut file = RegisterFile::default();
-        for &(class, n) in &entry.n_regs {
-            for idx in 0..n {
-                let offset = match class {
-                    RegClass::Pred => {
-                        file.n_preds += 1;
-                        file.n_preds - 1
-                    }
-                    RegClass::B64 | RegClass::F64 => file.take(2),
-                    RegClass::B16 | RegClass::B32 | RegClass::F32 => file.take(1),
-                };
-                file.offsets.insert(Reg { class, idx }, offset);
-            }
-        }
-        file
+    fn new(entry: &Entry, program: &Linear<'_>) -> Self {
+        let (slots, n_slots) = Liveness::new(program).slots(program);
+        let offsets = slots.into_iter().map(|(reg, slot)| (reg, slot * SLOT_BYTES));
+        let n_preds = entry.n_regs.iter().filter(|(class, _)| *class == RegClass::Pred).map(|(_, n)| n).sum();
+        RegisterFile { offsets: offsets.collect(), n_bytes: n_slots * SLOT_BYTES, n_preds, ..RegisterFile::default() }
     }
 
     fn take(&mut self, n_slots: u32) -> u32 {
@@ -70,56 +62,58 @@ impl RegisterFile {
 
 /// Decodes an entry. `lines` has the line of each statement.
 pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<Program, LoadError> {
-    let mut shared_arrays = Vec::new();
-    let mut shared_bytes = 0u32;
-    for (i, shared) in entry.shared.iter().enumerate() {
-        if variant.is_instrumented && i > 0 {
-            shared_bytes += RED_ZONE_BYTES;
-        }
-        let align = shared.align_bytes.max(16);
-        shared_bytes = shared_bytes.next_multiple_of(align);
-        shared_arrays.push((shared_bytes, shared.n_bytes));
-        shared_bytes += shared.n_bytes;
-    }
-    let mut decoder = Decoder { entry, variant, file: RegisterFile::new(entry), shared_arrays };
-    let mut uops: Vec<Uop> = Vec::new();
-    let mut infos = Vec::new();
-    let mut labels: Vec<Option<u32>> = vec![None; entry.n_labels as usize];
-    let mut is_label = true;
-    for (stmt, &line) in entry.body.iter().zip(lines) {
-        match stmt {
-            Stmt::Label(label) => {
-                if let Some(place) = labels.get_mut(label.0 as usize) {
-                    *place = Some(uops.len() as u32);
-                }
-                is_label = true;
-            }
-            Stmt::Inst(inst) => {
-                let uop = decoder.inst(inst).map_err(|problem| LoadError::Operand {
-                    kernel: entry.name.clone(),
-                    line,
-                    mnemonic: inst.op.spec().mnemonic,
-                    problem,
-                })?;
-                uops.push(Uop { is_label, ..uop });
-                infos.push(UopInfo { op: inst.op, line });
-                is_label = matches!(inst.op, Op::Bra | Op::BraUni);
-            }
-        }
-    }
-    match entry.body.last() {
-        Some(Stmt::Inst(Inst { op: Op::Ret | Op::Bra | Op::BraUni, guard: None, .. })) => {}
+    let (source, source_lines) = linear(entry, lines);
+    match source.insts.last() {
+        Some(Some(Inst { op: Op::Ret | Op::Bra | Op::BraUni, guard: None, .. })) => {}
         _ => return Err(LoadError::End { kernel: entry.name.clone() }),
     }
-    for (uop, info) in uops.iter_mut().zip(&infos) {
-        if matches!(info.op, Op::Bra | Op::BraUni) {
-            let label = uop.imm as u32;
-            match labels.get(label as usize) {
-                Some(&Some(place)) if (place as usize) < infos.len() => uop.imm = i64::from(place),
-                _ => return Err(LoadError::Label { kernel: entry.name.clone(), label }),
+    for inst in source.insts.iter().flatten() {
+        if let (Op::Bra | Op::BraUni, Some(Operand::Label(label))) = (inst.op, inst.operands.first()) {
+            match source.labels.get(label.0 as usize) {
+                Some(&Some(place)) if place < source.insts.len() => {}
+                _ => return Err(LoadError::Label { kernel: entry.name.clone(), label: label.0 }),
             }
         }
     }
+    let plans = if variant.is_instrumented { Vec::new() } else { fuse::plan(&source) };
+    let layout = Layout::new(&source, &source_lines, &plans);
+    let (shared_arrays, shared_bytes) = shared_layout(entry, variant);
+    let file = RegisterFile::new(entry, &layout.program);
+    let mut decoder = Decoder { entry, variant, file, shared_arrays, labels: &layout.program.labels };
+    let mut uops: Vec<Uop> = Vec::new();
+    let mut infos = Vec::new();
+    for (inst, &line) in layout.program.insts.iter().zip(&layout.lines) {
+        let uop = match inst {
+            Some(inst) => decoder.inst(inst).map_err(|problem| LoadError::Operand {
+                kernel: entry.name.clone(),
+                line,
+                mnemonic: inst.op.spec().mnemonic,
+                problem,
+            })?,
+            None => Uop { run: simd::select::<Outer>(variant.simd), ..NOTHING },
+        };
+        infos.push(UopInfo { op: inst.map_or(Op::FmaRnF32, |i| i.op), line });
+        uops.push(uop);
+    }
+    let mut fma_blocks = Vec::new();
+    for (plan, &(at, after)) in plans.iter().zip(&layout.blocks) {
+        uops[at].imm = fma_blocks.len() as i64;
+        uops[at].r[0] = after as u32;
+        let block = decoder.block(plan, infos[at].line).map_err(|problem| LoadError::Operand {
+            kernel: entry.name.clone(),
+            line: infos[at].line,
+            mnemonic: Op::FmaRnF32.spec().mnemonic,
+            problem,
+        })?;
+        fma_blocks.push(block);
+    }
+    for &target in layout.program.labels.iter().flatten() {
+        uops[target].is_label = true;
+    }
+    for at in 1..uops.len() {
+        uops[at].is_label |= matches!(infos[at - 1].op, Op::Bra | Op::BraUni);
+    }
+    let n_panel_floats = fma_blocks.iter().map(FmaBlock::n_panel_floats).max().unwrap_or(0);
     Ok(Program {
         uops,
         infos,
@@ -128,9 +122,105 @@ pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<P
         constants: decoder.file.list,
         shared_bytes,
         shared_arrays: decoder.shared_arrays,
-        fma_blocks: Vec::new(),
-        n_panel_floats: 0,
+        fma_blocks,
+        n_panel_floats,
     })
+}
+
+/// Instructions, their lines, and where the labels are.
+fn linear<'a>(entry: &'a Entry, lines: &[u32]) -> (Linear<'a>, Vec<u32>) {
+    let mut program = Linear { insts: Vec::new(), labels: vec![None; entry.n_labels as usize], extra_uses: Vec::new() };
+    let mut inst_lines = Vec::new();
+    for (stmt, &line) in entry.body.iter().zip(lines) {
+        match stmt {
+            Stmt::Label(label) => {
+                if let Some(place) = program.labels.get_mut(label.0 as usize) {
+                    *place = Some(program.insts.len());
+                }
+            }
+            Stmt::Inst(inst) => {
+                program.insts.push(Some(inst));
+                inst_lines.push(line);
+            }
+        }
+    }
+    (program, inst_lines)
+}
+
+/// Base and size of the shared arrays, and the size of all.
+fn shared_layout(entry: &Entry, variant: Variant) -> (Vec<(u32, u32)>, u32) {
+    let mut arrays = Vec::new();
+    let mut n_bytes = 0u32;
+    for (i, shared) in entry.shared.iter().enumerate() {
+        if variant.is_instrumented && i > 0 {
+            n_bytes += RED_ZONE_BYTES;
+        }
+        n_bytes = n_bytes.next_multiple_of(shared.align_bytes.max(16));
+        arrays.push((n_bytes, shared.n_bytes));
+        n_bytes += shared.n_bytes;
+    }
+    (arrays, n_bytes)
+}
+
+/// The program with fused blocks: moved instructions, the block, the instructions that it stands for, and
+/// repeated loads.
+struct Layout<'a> {
+    program: Linear<'a>,
+    lines: Vec<u32>,
+    /// Index of each block, and of what follows the instructions that it stands for.
+    blocks: Vec<(usize, usize)>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(source: &Linear<'a>, lines: &[u32], plans: &[Plan]) -> Self {
+        let mut layout = Layout {
+            program: Linear { insts: Vec::new(), labels: Vec::new(), extra_uses: Vec::new() },
+            lines: Vec::new(),
+            blocks: Vec::new(),
+        };
+        let mut places = vec![0; source.insts.len()];
+        let mut plans = plans.iter().peekable();
+        let mut at = 0;
+        while at < source.insts.len() {
+            places[at] = layout.lines.len();
+            let Some(plan) = plans.next_if(|p| p.first == at) else {
+                layout.push(source.insts[at], lines[at]);
+                at += 1;
+                continue;
+            };
+            plan.hoisted.iter().for_each(|&i| layout.push(source.insts[i], lines[i]));
+            let block = layout.lines.len();
+            layout.push(None, lines[at]);
+            plan.body.iter().for_each(|&i| layout.push(source.insts[i], lines[i]));
+            let after = layout.lines.len();
+            layout.blocks.push((block, after));
+            // Nothing that the block reads may share a slot with what it writes.
+            layout.program.extra_uses.extend(plan.reads().map(|reg| (after, reg)));
+            plan.repeated.iter().for_each(|&i| layout.push(source.insts[i], lines[i]));
+            at = plan.end;
+        }
+        layout.program.labels = source.labels.iter().map(|l| l.and_then(|at| places.get(at).copied())).collect();
+        layout
+    }
+
+    fn push(&mut self, inst: Option<&'a Inst>, line: u32) {
+        self.program.insts.push(inst);
+        self.lines.push(line);
+    }
+}
+
+/// A micro-operation to fill in.
+const NOTHING: Uop = Uop {
+    run: nothing,
+    r: [0; 5],
+    guard: NO_GUARD,
+    guard_negated: false,
+    is_label: false,
+    imm: 0,
+};
+
+unsafe fn nothing(_: &mut Ctx, _: &Uop) -> Flow {
+    Flow::Next
 }
 
 struct Decoder<'a> {
@@ -138,6 +228,7 @@ struct Decoder<'a> {
     variant: Variant,
     file: RegisterFile,
     shared_arrays: Vec<(u32, u32)>,
+    labels: &'a [Option<usize>],
 }
 
 impl Decoder<'_> {
@@ -154,7 +245,8 @@ impl Decoder<'_> {
         match inst.op {
             Op::Bra | Op::BraUni => {
                 let Operand::Label(label) = operand(inst, 0)? else { return Err(OperandProblem::Kind(0)) };
-                imm = i64::from(label.0);
+                let target = self.labels.get(label.0 as usize).copied().flatten();
+                imm = target.ok_or(OperandProblem::Undeclared(0))? as i64;
                 // A guarded branch does not execute under its guard, it tests it.
                 run = ops::function(if guard == NO_GUARD { Op::BraUni } else { Op::Bra }, simd);
                 r[1] = u32::from(guard);
@@ -246,6 +338,9 @@ impl Decoder<'_> {
     }
 
     fn reg(&self, reg: Reg, index: usize) -> Result<u32, OperandProblem> {
+        if reg.class == RegClass::Pred {
+            return if reg.idx < self.file.n_preds { Ok(reg.idx) } else { Err(OperandProblem::Undeclared(index)) };
+        }
         self.file.offsets.get(&reg).copied().ok_or(OperandProblem::Undeclared(index))
     }
 
@@ -268,15 +363,85 @@ impl Decoder<'_> {
     /// The register and the offset of an address.
     fn address(&mut self, inst: &Inst, index: usize) -> Result<(u32, i64), OperandProblem> {
         let Operand::Address { base, offset } = operand(inst, index)? else { return Err(OperandProblem::Kind(index)) };
-        let register = match base {
-            Base::Reg(reg) => self.reg(*reg, index)?,
+        Ok((self.base(*base, index)?, *offset))
+    }
+
+    fn base(&mut self, base: Base, index: usize) -> Result<u32, OperandProblem> {
+        match base {
+            Base::Reg(reg) => self.reg(reg, index),
             Base::Shared(array) => {
-                let base = self.shared_arrays.get(*array as usize).ok_or(OperandProblem::Undeclared(index))?.0;
-                self.file.constant(u64::from(base), false)
+                let base = self.shared_arrays.get(array as usize).ok_or(OperandProblem::Undeclared(index))?.0;
+                Ok(self.file.constant(u64::from(base), false))
             }
-            Base::Param(_) => return Err(OperandProblem::Kind(index)),
-        };
-        Ok((register, *offset))
+            Base::Param(_) => Err(OperandProblem::Kind(index)),
+        }
+    }
+
+    fn block(&mut self, plan: &Plan, line: u32) -> Result<FmaBlock, OperandProblem> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut load_groups = Vec::new();
+        for load in &plan.loads {
+            let reg = self.base(load.base, 1)?;
+            let n_bytes = 4 * load.width as u32;
+            let index = groups.iter().position(|g| g.reg == reg).unwrap_or_else(|| {
+                groups.push(Group { reg, least: i64::MAX, end: i64::MIN, align: 4 });
+                groups.len() - 1
+            });
+            let group = &mut groups[index];
+            group.least = group.least.min(load.offset);
+            group.end = group.end.max(load.offset + i64::from(n_bytes));
+            group.align = group.align.max(n_bytes);
+            load_groups.push(index as u32);
+        }
+        let results = plan.results.iter().map(|&reg| self.reg(reg, 0)).collect::<Result<Vec<u32>, _>>()?;
+        let mut from = plan.roots.iter().map(|&s| self.source(s)).collect::<Result<Vec<u32>, _>>()?;
+        let most = (CHUNK_VECTORS / (plan.n_rows + plan.n_cols)).max(1);
+        let mut chunks = Vec::new();
+        for first in (0..plan.n_steps).step_by(most) {
+            let end = (first + most).min(plan.n_steps);
+            let a = self.side(plan, &load_groups, &plan.a[first * plan.n_rows..end * plan.n_rows], plan.n_rows)?;
+            let b = self.side(plan, &load_groups, &plan.b[first * plan.n_cols..end * plan.n_cols], plan.n_cols)?;
+            chunks.push(Chunk { n_steps: end - first, a, b, from, to: results.clone() });
+            from = results.clone();
+        }
+        Ok(FmaBlock { line, groups, chunks })
+    }
+
+    fn source(&mut self, source: Source) -> Result<u32, OperandProblem> {
+        match source {
+            Source::Reg(reg) => self.reg(reg, 0),
+            Source::Const(bits) => Ok(self.file.constant(u64::from(bits), false)),
+            Source::Load(..) => Err(OperandProblem::Kind(0)),
+        }
+    }
+
+    fn side(&mut self, plan: &Plan, load_groups: &[u32], sources: &[Source], n: usize) -> Result<Side, OperandProblem> {
+        let unused = sources.len() as u32;
+        let mut side = Side { n, ..Side::default() };
+        let mut loads: BTreeMap<usize, StageLoad> = BTreeMap::new();
+        for (place, &source) in (0u32..).zip(sources) {
+            match source {
+                Source::Load(load, word) => {
+                    let stage = loads.entry(load).or_insert_with(|| StageLoad {
+                        group: load_groups[load],
+                        width: plan.loads[load].width as u32,
+                        offset: plan.loads[load].offset as i32 as u32,
+                        to: [unused; 4],
+                    });
+                    if stage.to[word] == unused {
+                        stage.to[word] = place;
+                    } else {
+                        side.copies.push((stage.to[word], place));
+                    }
+                }
+                _ => side.regs.push((self.source(source)?, place)),
+            }
+        }
+        side.loads = loads.into_values().collect();
+        side.groups = side.loads.iter().map(|l| l.group).collect();
+        side.groups.sort_unstable();
+        side.groups.dedup();
+        Ok(side)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::program::{AsyncQueue, Ctx, Flow, LANES, NO_GUARD, Program};
 /// Memory in units of cache lines, so that it is aligned to them.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; 64]);
+struct Line(#[allow(dead_code, reason = "only its address is used")] [u8; 64]);
 
 #[derive(Default)]
 struct Buffer(Vec<Line>);

@@ -7,6 +7,7 @@
 //!
 //! NaNs: an arithmetic instruction returns some NaN where PTX returns the canonical one.
 
+mod analysis;
 mod check;
 mod counters;
 mod decode;
@@ -15,6 +16,7 @@ mod fault;
 mod fuse;
 mod memory;
 mod ops;
+mod outer;
 mod program;
 mod simd;
 mod vector;
@@ -62,6 +64,29 @@ impl Module {
     /// Names of the kernels, in order.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|k| k.entry.name.as_str())
+    }
+}
+
+/// Straight-line code that is executed as one outer product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FusedBlock {
+    /// Line of its first instruction.
+    pub line: u32,
+    /// Accumulators in one direction.
+    pub n_rows: usize,
+    /// Accumulators in the other.
+    pub n_cols: usize,
+    /// Multiply-adds per accumulator.
+    pub n_steps: usize,
+}
+
+impl Module {
+    /// What of a kernel is fused; empty if there is no such kernel. Most multiply-adds of a fast kernel are
+    /// in such blocks.
+    pub fn fused_blocks(&self, entry: &str) -> Vec<FusedBlock> {
+        let Some(kernel) = self.kernels.iter().find(|k| k.entry.name == entry) else { return Vec::new() };
+        let program = kernel.program(Variant { simd: Simd::detect(), is_instrumented: false });
+        program.fused_blocks()
     }
 }
 

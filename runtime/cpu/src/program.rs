@@ -9,7 +9,7 @@ use eggine_ptx::table::Op;
 
 use crate::check::Checker;
 use crate::fault::FaultKind;
-use crate::fuse::FmaBlock;
+use crate::outer::FmaBlock;
 use crate::memory::View;
 
 /// Lanes of a warp.
@@ -93,6 +93,19 @@ pub(crate) struct Program {
     pub(crate) fma_blocks: Vec<FmaBlock>,
     /// Floats of scratch that the largest fused block needs.
     pub(crate) n_panel_floats: usize,
+}
+
+impl Program {
+    /// The fused blocks, in order.
+    pub(crate) fn fused_blocks(&self) -> Vec<crate::FusedBlock> {
+        let describe = |b: &FmaBlock| crate::FusedBlock {
+            line: b.line,
+            n_rows: b.chunks.first().map_or(0, |c| c.a.n),
+            n_cols: b.chunks.first().map_or(0, |c| c.b.n),
+            n_steps: b.chunks.iter().map(|c| c.n_steps).sum(),
+        };
+        self.fma_blocks.iter().map(describe).collect()
+    }
 }
 
 /// An asynchronous copy of one lane that is not complete (checking mode).

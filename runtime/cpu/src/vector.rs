@@ -118,7 +118,7 @@ pub(crate) unsafe fn gather4<L: Level>(base: *const u8, offsets: &[u32; 16], dst
         // SAFETY: by contract.
         unsafe {
             for q in 0..4 {
-                let at = |r: usize| _mm_loadu_ps(base.add(offsets[4 * q + r] as usize).cast());
+                let at = |r: usize| _mm_loadu_ps(base.wrapping_add(offsets[4 * q + r] as usize).cast());
                 let (mut a, mut b, mut c, mut d) = (at(0), at(1), at(2), at(3));
                 _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
                 for (to, v) in dst.into_iter().zip([a, b, c, d]) {
@@ -131,7 +131,7 @@ pub(crate) unsafe fn gather4<L: Level>(base: *const u8, offsets: &[u32; 16], dst
     for (i, &offset) in offsets.iter().enumerate() {
         for (c, to) in dst.into_iter().enumerate() {
             // SAFETY: by contract.
-            unsafe { *to.add(i) = base.add(offset as usize).cast::<u32>().add(c).read_unaligned() }
+            unsafe { *to.add(i) = base.wrapping_add(offset as usize).cast::<u32>().add(c).read_unaligned() }
         }
     }
 }
@@ -195,7 +195,7 @@ unsafe fn transpose4_512(v: [__m512; 4]) -> [__m512; 4] {
 pub(crate) unsafe fn load_gather4_512(base: *const u8, offsets: &[u32; 16]) -> [__m512; 4] {
     // SAFETY: by contract.
     unsafe {
-        let at = |i: usize| _mm_loadu_ps(base.add(offsets[i] as usize).cast());
+        let at = |i: usize| _mm_loadu_ps(base.wrapping_add(offsets[i] as usize).cast());
         let row = |r: usize| {
             let v = _mm512_castps128_ps512(at(r));
             let v = _mm512_insertf32x4::<1>(v, at(4 + r));
