@@ -4,7 +4,7 @@
 //! graph @net(v0: f32[1,3,8,8] "image", v1: weight f32[4,3,3,3] "conv.weight") {
 //!     v2 = conv v0, v1 {strides=[1,1], before=[1,1], after=[1,1], dilations=[1,1], groups=1} from "conv"
 //!     v3 = const f32[1,4,1,1] splat 0.5
-//!     v4 = add v2, v3 from "bias", "conv"
+//!     v4 = add v2, v3 from "bias" "conv"
 //!     v5 = relu v4
 //!     return v5 "features"
 //! }
@@ -24,7 +24,7 @@
 //!   equal elements, else a list in row-major order. Floats are the shortest decimal that reads back
 //!   as the same element, `inf`, `-inf`, `nan`, or the bits in hexadecimal where none of these is the
 //!   same element (a NaN with another payload). Booleans are `true` and `false`.
-//! - `from "a", "b"` are the [sources](super::Node::sources).
+//! - `from "a" "b"` are the [sources](super::Node::sources).
 //! - `return` lists the outputs, each with its name if outputs are named at all.
 //! - Names are strings with Rust's escapes; the graph's own name is bare where it is a word of
 //!   letters, digits and `_.+-`.
@@ -123,13 +123,13 @@ impl fmt::Display for InputText<'_> {
     }
 }
 
-/// ` from "a", "b"`, or nothing.
+/// ` from "a" "b"`, or nothing.
 struct Sources<'a>(&'a Node);
 
 impl fmt::Display for Sources<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, source) in self.0.sources.iter().enumerate() {
-            write!(f, "{} {source:?}", if i == 0 { " from" } else { "," })?;
+            write!(f, "{} {source:?}", if i == 0 { " from" } else { "" })?;
         }
         Ok(())
     }

@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
         let mut sources = Vec::new();
         if self.eat("from") {
             sources.push(self.string()?);
-            while self.eat(",") {
+            while let TokenKind::String { .. } = self.next.kind {
                 sources.push(self.string()?);
             }
         }
