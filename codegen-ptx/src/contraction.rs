@@ -23,9 +23,45 @@ use loader::{Mode, mode};
 pub(crate) use problem::Problem;
 use problem::{Axis, Product, Side, extents_of, n_of};
 
-/// Whether the region is a contraction at all.
-pub(crate) fn is_legal(graph: &Graph) -> bool {
-    Problem::of(graph).is_some()
+/// What the static model needs to know of one product.
+pub(crate) struct ProductShape {
+    pub(crate) n_k: usize,
+    /// Lanes that the loaders of both operands move at once.
+    pub(crate) lanes_m: usize,
+    pub(crate) lanes_n: usize,
+    /// Whether the loader computes conditions.
+    pub(crate) is_tapped_m: bool,
+    pub(crate) is_tapped_n: bool,
+}
+
+/// What the static model needs to know of a contraction under a schedule.
+pub(crate) struct Shape {
+    pub(crate) n_blocks: usize,
+    /// Elements of the result.
+    pub(crate) n_results: usize,
+    pub(crate) products: Vec<ProductShape>,
+    /// Operations behind the products, per element.
+    pub(crate) epilogue_ops: f64,
+}
+
+/// See [`Shape`].
+pub(crate) fn shape(graph: &Graph, s: &ContractionSchedule) -> Option<Shape> {
+    let mut problem = problem_of(graph, s)?;
+    let modes = modes(&mut problem, graph, s);
+    let blocks = n_of(&problem.m).div_ceil(s.tile_m as usize) * n_of(&problem.n).div_ceil(s.tile_n as usize);
+    let products = problem.products.iter().zip(&modes).map(|(product, [m, n])| ProductShape {
+        n_k: product.n_k(),
+        lanes_m: m.lanes(),
+        lanes_n: n.lanes(),
+        is_tapped_m: !product.m_side.inside.is_empty(),
+        is_tapped_n: !product.n_side.inside.is_empty(),
+    });
+    Some(Shape {
+        n_blocks: blocks * n_of(&problem.batch),
+        n_results: n_of(&problem.m) * n_of(&problem.n) * n_of(&problem.batch),
+        products: products.collect(),
+        epilogue_ops: (graph.nodes.len() + 4) as f64,
+    })
 }
 
 fn problem_of(graph: &Graph, s: &ContractionSchedule) -> Option<Problem> {

@@ -156,6 +156,12 @@ impl Space {
         (data.depth == moves::LOOP_DEPTH && data.val.is_none() && data.leaves.len() == 1).then(|| (data.hi + 1) as u64)
     }
 
+    /// Range of an atom, both ends inclusive.
+    pub fn range_of(&self, atom: Atom) -> (i64, i64) {
+        let data = self.data(atom);
+        (data.lo, data.hi)
+    }
+
     /// Whether the form's value may depend on a leaf.
     pub fn depends_on(&self, index: &Index, leaf: Atom) -> bool {
         index.terms.iter().any(|(a, _)| self.data(*a).leaves.binary_search(&leaf).is_ok())

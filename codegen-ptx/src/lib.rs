@@ -16,5 +16,6 @@ mod value;
 
 pub use emit::{EmitError, emit};
 pub use bindings::{Binding, Packing};
-pub use lower::{Family, Illegal, LowerError, Lowered, check, classify, first_schedule, lower, neighbours, schedule_of};
+pub use lower::{Family, Illegal, LowerError, Lowered, check, classify, first_choices, first_schedule, lower, neighbours, schedule_of};
+pub use predict::{CPU_DEVICE, Chip, H200, Prediction, predict};
 pub use target::Target;

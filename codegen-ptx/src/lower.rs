@@ -5,6 +5,7 @@ use eggine_ir::{Graph, Layout, Region, Value};
 
 use crate::bindings::Binding;
 use crate::kir::Kernel;
+use crate::predict::{self, CPU_DEVICE, Chip, Prediction};
 use crate::{contraction, math, pointwise, row};
 
 /// A kernel family.
@@ -82,14 +83,15 @@ pub enum LowerError {
 }
 
 /// Operations that a thread may do for one output element in the pointwise family.
-const MAX_WORK_PER_ELEM: u64 = 1 << 22;
+const MAX_WORK_PER_ELEM: f64 = 4e6;
 
 /// Operations that the pointwise family may write out.
-const MAX_STATIC_OPS: u64 = 20_000;
+const MAX_STATIC_OPS: f64 = 20_000.0;
 
 fn is_bounded(graph: &Graph) -> bool {
-    let work = crate::predict::thread_work(graph);
-    work.n_ops <= MAX_WORK_PER_ELEM && work.n_static <= MAX_STATIC_OPS
+    let n_elems = graph.outputs.iter().map(|&output| graph.ty(output).n_elems()).max().unwrap_or(1).max(1);
+    let fits = |work: predict::Work| work.n_ops <= MAX_WORK_PER_ELEM * n_elems as f64 && work.n_static <= MAX_STATIC_OPS;
+    predict::thread_work(graph).is_some_and(fits)
 }
 
 /// The first thing in a region that no family can do, with the reason.
@@ -103,34 +105,38 @@ fn unsupported(region: &Region) -> Option<(String, &'static str)> {
     math::unsupported(&region.graph)
 }
 
-/// The families that can compute a region in one kernel, best first.
+/// The families that can compute a region in one kernel, best first by the model of the cpu device.
 pub fn classify(region: &Region) -> Vec<Family> {
-    let graph = &region.graph;
-    if graph.outputs.is_empty() || unsupported(region).is_some() {
+    first_choices(region, &CPU_DEVICE).into_iter().map(|(family, ..)| family).collect()
+}
+
+/// Each family that can compute a region in one kernel, with its first schedule and what the model
+/// says of it, best first.
+pub fn first_choices(region: &Region, chip: &Chip) -> Vec<(Family, Schedule, Prediction)> {
+    if region.graph.outputs.is_empty() || unsupported(region).is_some() {
         return Vec::new();
     }
-    let mut families = Vec::new();
-    if contraction::is_legal(graph) {
-        families.push(Family::Contraction);
+    let mut choices: Vec<(Family, Schedule, Prediction)> = Vec::new();
+    for family in [Family::Contraction, Family::Row, Family::Pointwise] {
+        if let Some(schedule) = schedule_of(region, family)
+            && let Some(prediction) = predict::predict(region, &schedule, chip)
+        {
+            choices.push((family, schedule, prediction));
+        }
     }
-    if row::is_legal(graph) {
-        families.push(Family::Row);
-    }
-    if is_bounded(graph) {
-        families.push(Family::Pointwise);
-    }
-    families
+    choices.sort_by(|a, b| a.2.ns.total_cmp(&b.2.ns));
+    choices
 }
 
 /// The schedule that is tried first: a good one on the first family that can do it.
 pub fn first_schedule(region: &Region) -> Option<Schedule> {
-    let family = *classify(region).first()?;
-    schedule_of(region, family)
+    first_choices(region, &CPU_DEVICE).first().map(|(_, schedule, _)| *schedule)
 }
 
-/// The first schedule within a family that [`classify`] named.
+/// The first schedule within a family, if it can compute the region in one kernel.
 pub fn schedule_of(region: &Region, family: Family) -> Option<Schedule> {
     match family {
+        Family::Pointwise if !is_bounded(&region.graph) => None,
         Family::Pointwise => Some(Schedule::Pointwise(pointwise::first_schedule(&region.graph))),
         Family::Row => row::first_schedule(&region.graph).map(Schedule::Row),
         Family::Contraction => contraction::first_schedule(&region.graph).map(Schedule::Contraction),

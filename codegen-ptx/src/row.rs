@@ -21,11 +21,6 @@ use crate::math;
 use crate::value::{Gen, Lanes, combine, identity};
 pub(crate) use plan::Plan;
 
-/// Whether the region consists of rows with reductions.
-pub(crate) fn is_legal(graph: &Graph) -> bool {
-    Plan::of(graph).is_some()
-}
-
 /// Whether a schedule fits.
 pub(crate) fn check(graph: &Graph, s: &RowSchedule) -> Result<(), Illegal> {
     let t = s.threads_per_row;

@@ -1,6 +1,8 @@
 //! Regions of the table, seeded inputs, and the comparison with the oracle.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod device;
+
 use eggine_codegen_ptx::{Binding, Lowered, kir};
 use eggine_ir::graph::eval::{Array, Data};
 use eggine_ir::{DType, Region, Tensor};
