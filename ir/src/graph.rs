@@ -11,7 +11,7 @@ pub mod verify;
 
 pub use attrs::{Attr, AttrKind, Attrs};
 pub use entities::Value;
-pub use eval::{Array, Rounding, eval};
+pub use eval::{Array, Rounding, eval, fold};
 pub use infer::TypeError;
 pub use ops::{Op, OpClass, OpSpec, UnknownOp};
 pub use text::{ParseError, parse};

@@ -88,7 +88,10 @@ pub fn import(path: impl AsRef<Path>, options: &ImportOptions) -> Result<Importe
 /// # Errors
 ///
 /// See [`ImportError`].
-pub fn import_bytes(bytes: impl Into<Bytes>, options: &ImportOptions) -> Result<Imported, ImportError> {
+pub fn import_bytes(
+    bytes: impl Into<Bytes>,
+    options: &ImportOptions,
+) -> Result<Imported, ImportError> {
     let model = load::decode("<bytes>", bytes.into())?;
     import::import(&model, load::Tensors::new(None), options)
 }
@@ -101,5 +104,9 @@ pub fn import_bytes(bytes: impl Into<Bytes>, options: &ImportOptions) -> Result<
 pub fn describe(path: impl AsRef<Path>) -> Result<Description, ImportError> {
     let model = load::open(path.as_ref())?;
     let graph = model.graph.as_ref().expect("a decoded model has a graph");
-    Ok(Description { inputs: bind::inputs(graph), outputs: bind::outputs(graph), model: import::info(&model) })
+    Ok(Description {
+        inputs: bind::inputs(graph),
+        outputs: bind::outputs(graph),
+        model: import::info(&model),
+    })
 }

@@ -174,9 +174,14 @@ fn fields_of(text: &str) -> Result<(&str, Fields<'_>), ScheduleParseError> {
 
 fn take(fields: &mut Fields<'_>, family: &str, key: &str) -> Result<u32, ScheduleParseError> {
     let at = fields.iter().position(|(k, _)| *k == key);
-    let at = at.ok_or_else(|| ScheduleParseError::MissingKey { family: family.to_owned(), key: key.to_owned() })?;
+    let at = at.ok_or_else(|| ScheduleParseError::MissingKey {
+        family: family.to_owned(),
+        key: key.to_owned(),
+    })?;
     let (_, value) = fields.remove(at);
-    value.parse().map_err(|_| ScheduleParseError::Value { key: key.to_owned(), value: value.to_owned() })
+    value
+        .parse()
+        .map_err(|_| ScheduleParseError::Value { key: key.to_owned(), value: value.to_owned() })
 }
 
 impl From<Schedule> for String {

@@ -14,7 +14,7 @@
 //!   of a line is a comment.
 //! - Types are those of inputs and constants; others are inferred. A node whose operands the
 //!   operator does not take parses with a placeholder type: well-formedness is the
-//!   [verifier's](super::verify).
+//!   [verifier's](mod@super::verify).
 //! - The inputs before all other nodes are in the header. An input after another node is a line
 //!   `v7 = input f32[2] "name"`. `weight` says that its contents are known at compile time; an empty
 //!   name is not written.

@@ -1,7 +1,7 @@
 //! The verifier. It checks, and reports every violation of:
 //!
 //! - **defined-before-use**: an argument is a value with a smaller index;
-//! - **operands**: the operator takes its arguments and attributes, as [`infer`](super::infer) says:
+//! - **operands**: the operator takes its arguments and attributes, as [`infer`] says:
 //!   arity, attributes, element types, shapes;
 //! - **fixed-shapes**: inputs have no symbolic extent and can be indexed;
 //! - **recorded-type**: the type that a node records is the one inferred, or its constant's;

@@ -29,7 +29,12 @@ impl Port {
         let name = info.name.clone().unwrap_or_default();
         let none = TypeProto::default();
         let ty = info.r#type.as_ref().unwrap_or(&none);
-        let other = |found: &str| Self { name: name.clone(), dtype: None, shape: None, found: found.to_owned() };
+        let other = |found: &str| Self {
+            name: name.clone(),
+            dtype: None,
+            shape: None,
+            found: found.to_owned(),
+        };
         let Some(tensor) = &ty.tensor_type else {
             return other(match () {
                 () if ty.sequence_type.is_some() => "a sequence",
@@ -46,11 +51,12 @@ impl Port {
             code => format!("a tensor of element type {code}"),
         };
         let shape = tensor.shape.as_ref().map(|shape| {
-            let dims = shape.dim.iter().map(|dim| match (dim.dim_value, dim.dim_param.as_deref()) {
-                (Some(n), _) if n >= 0 => Dim::Fixed(n as usize),
-                (_, Some(symbol)) if !symbol.is_empty() => Dim::Symbolic(symbol.to_owned()),
-                _ => Dim::Symbolic(UNKNOWN.to_owned()),
-            });
+            let dims =
+                shape.dim.iter().map(|dim| match (dim.dim_value, dim.dim_param.as_deref()) {
+                    (Some(n), _) if n >= 0 => Dim::Fixed(n as usize),
+                    (_, Some(symbol)) if !symbol.is_empty() => Dim::Symbolic(symbol.to_owned()),
+                    _ => Dim::Symbolic(UNKNOWN.to_owned()),
+                });
             Shape(dims.collect())
         });
         Self { name, dtype, shape, found }
@@ -75,9 +81,11 @@ impl fmt::Display for Port {
 /// The inputs that have to be given: those without an initialiser.
 pub(super) fn inputs(graph: &GraphProto) -> Vec<Port> {
     let names = graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref());
-    let sparse = graph.sparse_initializer.iter().filter_map(|it| it.values.as_ref()?.name.as_deref());
+    let sparse =
+        graph.sparse_initializer.iter().filter_map(|it| it.values.as_ref()?.name.as_deref());
     let constants: std::collections::BTreeSet<&str> = names.chain(sparse).collect();
-    let is_free = |info: &&ValueInfoProto| !constants.contains(info.name.as_deref().unwrap_or_default());
+    let is_free =
+        |info: &&ValueInfoProto| !constants.contains(info.name.as_deref().unwrap_or_default());
     graph.input.iter().filter(is_free).map(Port::new).collect()
 }
 
@@ -112,7 +120,8 @@ pub(super) fn bind(
             match dim {
                 Dim::Fixed(n) if *n != extent => return Err(mismatch()),
                 Dim::Symbolic(symbol) if symbol != UNKNOWN => {
-                    let &mut (first, first_input) = symbols.entry(symbol).or_insert((extent, &port.name));
+                    let &mut (first, first_input) =
+                        symbols.entry(symbol).or_insert((extent, &port.name));
                     if first != extent {
                         return Err(ImportError::Symbol {
                             symbol: symbol.clone(),
@@ -131,7 +140,11 @@ pub(super) fn bind(
     let (mut bound, mut unbound, mut hints) = (Vec::new(), Vec::new(), Vec::new());
     for port in ports {
         let Some(dtype) = port.dtype else {
-            return Err(ImportError::Interface { role: "input", name: port.name.clone(), found: port.found.clone() });
+            return Err(ImportError::Interface {
+                role: "input",
+                name: port.name.clone(),
+                found: port.found.clone(),
+            });
         };
         let number = |dim: &Dim| match dim {
             Dim::Fixed(n) => Some(*n),
@@ -148,7 +161,10 @@ pub(super) fn bind(
                 let dims = port.shape.as_ref().map_or_else(
                     || "?,...".to_owned(),
                     |shape| {
-                        let dims = shape.0.iter().map(|dim| number(dim).map_or(UNKNOWN.into(), |n| n.to_string()));
+                        let dims = shape
+                            .0
+                            .iter()
+                            .map(|dim| number(dim).map_or(UNKNOWN.into(), |n| n.to_string()));
                         dims.collect::<Vec<_>>().join(",")
                     },
                 );

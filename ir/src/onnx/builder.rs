@@ -107,12 +107,19 @@ impl Builder {
     // Operators.
 
     /// Adds an operator, or the constant that it evaluates to.
-    pub(super) fn apply(&mut self, op: Op, attrs: Vec<Attr>, args: &[Value]) -> Result<Value, OpError> {
+    pub(super) fn apply(
+        &mut self,
+        op: Op,
+        attrs: Vec<Attr>,
+        args: &[Value],
+    ) -> Result<Value, OpError> {
         let types: Vec<&TensorType> = args.iter().map(|&arg| self.graph.ty(arg)).collect();
         let attrs = attrs.into();
         let ty = infer::infer(op, &attrs, &types)?;
         if product(&ty.extents()).is_none() {
-            return Err(OpError::TooLarge { extents: ty.extents().iter().map(|&x| x as i64).collect() });
+            return Err(OpError::TooLarge {
+                extents: ty.extents().iter().map(|&x| x as i64).collect(),
+            });
         }
         let known: Option<Vec<&Tensor>> = args.iter().map(|&arg| self.known(arg)).collect();
         if let Some(known) = known {
@@ -231,8 +238,17 @@ impl Builder {
     }
 
     /// All axes; a step may be negative.
-    pub(super) fn slice(&mut self, x: Value, starts: &[i64], extents: &[usize], steps: &[i64]) -> Result<Value, OpError> {
-        if self.extents(x) == extents && starts.iter().all(|&s| s == 0) && steps.iter().all(|&s| s == 1) {
+    pub(super) fn slice(
+        &mut self,
+        x: Value,
+        starts: &[i64],
+        extents: &[usize],
+        steps: &[i64],
+    ) -> Result<Value, OpError> {
+        if self.extents(x) == extents
+            && starts.iter().all(|&s| s == 0)
+            && steps.iter().all(|&s| s == 1)
+        {
             return Ok(x);
         }
         let attrs = vec![Attr::Ints(starts.to_vec()), ints(extents), Attr::Ints(steps.to_vec())];
@@ -240,7 +256,13 @@ impl Builder {
     }
 
     /// `n` elements of one axis, from `start`.
-    pub(super) fn narrow(&mut self, x: Value, axis: usize, start: usize, n: usize) -> Result<Value, OpError> {
+    pub(super) fn narrow(
+        &mut self,
+        x: Value,
+        axis: usize,
+        start: usize,
+        n: usize,
+    ) -> Result<Value, OpError> {
         let mut extents = self.extents(x);
         let mut starts = vec![0; extents.len()];
         starts[axis] = start as i64;
@@ -261,11 +283,19 @@ impl Builder {
         self.slice(x, &starts, &extents, &steps)
     }
 
-    pub(super) fn pad(&mut self, x: Value, before: &[usize], after: &[usize], mode: &str, value: f64) -> Result<Value, OpError> {
+    pub(super) fn pad(
+        &mut self,
+        x: Value,
+        before: &[usize],
+        after: &[usize],
+        mode: &str,
+        value: f64,
+    ) -> Result<Value, OpError> {
         if before.iter().chain(after).all(|&n| n == 0) {
             return Ok(x);
         }
-        let attrs = vec![ints(before), ints(after), Attr::Word(mode.to_owned()), Attr::float(value)];
+        let attrs =
+            vec![ints(before), ints(after), Attr::Word(mode.to_owned()), Attr::float(value)];
         self.apply(Op::Pad, attrs, &[x])
     }
 
@@ -276,17 +306,33 @@ impl Builder {
         }
     }
 
-    pub(super) fn gather(&mut self, data: Value, indices: Value, axis: usize) -> Result<Value, OpError> {
+    pub(super) fn gather(
+        &mut self,
+        data: Value,
+        indices: Value,
+        axis: usize,
+    ) -> Result<Value, OpError> {
         self.apply(Op::Gather, vec![Attr::Int(axis as i64)], &[data, indices])
     }
 
     /// The index along `axis`.
-    pub(super) fn iota(&mut self, extents: &[usize], axis: usize, dtype: DType) -> Result<Value, OpError> {
+    pub(super) fn iota(
+        &mut self,
+        extents: &[usize],
+        axis: usize,
+        dtype: DType,
+    ) -> Result<Value, OpError> {
         self.apply(Op::Iota, vec![ints(extents), Attr::Int(axis as i64), Attr::DType(dtype)], &[])
     }
 
     /// Folds `axes` (ascending); they keep extent 1, or go.
-    pub(super) fn reduce(&mut self, op: Op, x: Value, axes: &[usize], keep: bool) -> Result<Value, OpError> {
+    pub(super) fn reduce(
+        &mut self,
+        op: Op,
+        x: Value,
+        axes: &[usize],
+        keep: bool,
+    ) -> Result<Value, OpError> {
         let reduced = if axes.is_empty() { x } else { self.apply(op, vec![ints(axes)], &[x])? };
         if keep { Ok(reduced) } else { self.drop_axes(reduced, axes) }
     }
@@ -294,7 +340,10 @@ impl Builder {
     /// Removes axes of extent 1.
     pub(super) fn drop_axes(&mut self, x: Value, axes: &[usize]) -> Result<Value, OpError> {
         let extents = self.extents(x);
-        let kept: Vec<usize> = (0..extents.len()).filter(|axis| !axes.contains(axis)).map(|axis| extents[axis]).collect();
+        let kept: Vec<usize> = (0..extents.len())
+            .filter(|axis| !axes.contains(axis))
+            .map(|axis| extents[axis])
+            .collect();
         self.reshape(x, &kept)
     }
 

@@ -65,14 +65,19 @@ impl<'a> Call<'a> {
 
     /// Operand `i`, a tensor, if it is there.
     pub(super) fn opt(&self, i: usize) -> Result<Option<Value>, OpError> {
-        let wrong = |found: String| OpError::Operand { index: i, found, expected: "a tensor of numbers".into() };
+        let wrong = |found: String| OpError::Operand {
+            index: i,
+            found,
+            expected: "a tensor of numbers".into(),
+        };
         match self.inputs.get(i) {
             None | Some(None) => Ok(None),
             Some(Some(Item::Tensor(value))) => Ok(Some(*value)),
             Some(Some(Item::Sequence(_))) => Err(wrong("a sequence".into())),
-            Some(Some(Item::Foreign(what))) => {
-                Err(OpError::Form { form: format!("operand {i}, {what},"), nearest: Some("tensors of numbers".into()) })
-            }
+            Some(Some(Item::Foreign(what))) => Err(OpError::Form {
+                form: format!("operand {i}, {what},"),
+                nearest: Some("tensors of numbers".into()),
+            }),
             Some(Some(Item::Poison)) => Err(OpError::Poisoned),
         }
     }
@@ -83,7 +88,11 @@ impl<'a> Call<'a> {
             Some(Some(Item::Sequence(values))) => Ok(values.clone()),
             Some(Some(Item::Poison)) => Err(OpError::Poisoned),
             None | Some(None) => Err(OpError::MissingInput { index: i }),
-            _ => Err(OpError::Operand { index: i, found: "a tensor".into(), expected: "a sequence".into() }),
+            _ => Err(OpError::Operand {
+                index: i,
+                found: "a tensor".into(),
+                expected: "a sequence".into(),
+            }),
         }
     }
 
@@ -102,7 +111,11 @@ impl<'a> Call<'a> {
         match attr.r#type.unwrap_or(0) {
             // Old files leave the type out.
             found if found == kind || found == 0 => Ok(Some(attr)),
-            found => Err(OpError::Attribute { name: name.to_owned(), found: kind_name(found).into(), expected: kind_name(kind).into() }),
+            found => Err(OpError::Attribute {
+                name: name.to_owned(),
+                found: kind_name(found).into(),
+                expected: kind_name(kind).into(),
+            }),
         }
     }
 

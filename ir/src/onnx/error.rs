@@ -27,7 +27,9 @@ pub enum ImportError {
         found: Foreign,
     },
     /// The bytes are not an ONNX message: damaged, truncated, or something else.
-    #[error("`{name}` is not a readable ONNX model ({n_bytes} bytes, damaged or truncated?): {source}")]
+    #[error(
+        "`{name}` is not a readable ONNX model ({n_bytes} bytes, damaged or truncated?): {source}"
+    )]
     Decode {
         /// File name, or `<bytes>`.
         name: String,
@@ -75,7 +77,9 @@ pub enum ImportError {
         given: String,
     },
     /// One symbol would have to be two numbers.
-    #[error("dimension `{symbol}` is {first} in input `{first_input}` and {second} in input `{second_input}`")]
+    #[error(
+        "dimension `{symbol}` is {first} in input `{first_input}` and {second} in input `{second_input}`"
+    )]
     Symbol {
         /// Name of the dimension.
         symbol: String,

@@ -12,8 +12,10 @@ use super::error::{ImportError, OpError, Unsupported, Wiring};
 use super::load::Tensors;
 use super::ops::{self, Handler};
 use super::order::{node_name, order};
-use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
-use super::{Imported, ImportOptions, ModelInfo};
+use super::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+};
+use super::{ImportOptions, Imported, ModelInfo};
 use crate::graph::NodeKind;
 use crate::{Graph, Value};
 
@@ -80,15 +82,25 @@ fn opsets(imports: &[OperatorSetIdProto]) -> Result<BTreeMap<String, i64>, Impor
 /// What can be said of a model without importing it.
 pub(super) fn info(model: &ModelProto) -> ModelInfo {
     let standard = |import: &&OperatorSetIdProto| domain(import.domain.as_deref()) == "ai.onnx";
-    let opset = model.opset_import.iter().find(standard).and_then(|import| import.version).unwrap_or(0);
+    let opset =
+        model.opset_import.iter().find(standard).and_then(|import| import.version).unwrap_or(0);
     let (name, version) = (model.producer_name.as_deref(), model.producer_version.as_deref());
-    let producer = [name, version].into_iter().flatten().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+    let producer = [name, version]
+        .into_iter()
+        .flatten()
+        .filter(|it| !it.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
     let n_nodes = model.graph.as_ref().map_or(0, |graph| graph.node.len());
     ModelInfo { opset, producer, n_nodes }
 }
 
 /// Imports a decoded model.
-pub(super) fn import(model: &ModelProto, tensors: Tensors, options: &ImportOptions) -> Result<Imported, ImportError> {
+pub(super) fn import(
+    model: &ModelProto,
+    tensors: Tensors,
+    options: &ImportOptions,
+) -> Result<Imported, ImportError> {
     let graph = model.graph.as_ref().expect("a decoded model has a graph");
     let opsets = opsets(&model.opset_import)?;
     let inputs = bind::bind(&bind::inputs(graph), &options.shapes)?;
@@ -106,7 +118,13 @@ pub(super) fn import(model: &ModelProto, tensors: Tensors, options: &ImportOptio
         depth: 0,
         n_nodes: 0,
     };
-    let mut scope = Scope { parent: None, items: BTreeMap::new(), path: String::new(), opsets: &opsets, attrs: None };
+    let mut scope = Scope {
+        parent: None,
+        items: BTreeMap::new(),
+        path: String::new(),
+        opsets: &opsets,
+        attrs: None,
+    };
     for (name, ty) in &inputs {
         let value = importer.b.graph.input(name, ty.clone());
         scope.items.insert(name.clone(), value.into());
@@ -120,7 +138,11 @@ pub(super) fn import(model: &ModelProto, tensors: Tensors, options: &ImportOptio
             Some(Item::Tensor(value)) => results.push((port.name, *value)),
             Some(Item::Poison) => (),
             Some(Item::Sequence(_)) => {
-                importer.fail(ImportError::Interface { role: "output", name: port.name, found: "a sequence".into() });
+                importer.fail(ImportError::Interface {
+                    role: "output",
+                    name: port.name,
+                    found: "a sequence".into(),
+                });
             }
             Some(Item::Foreign(found)) => {
                 let found = found.clone();
@@ -128,7 +150,10 @@ pub(super) fn import(model: &ModelProto, tensors: Tensors, options: &ImportOptio
             }
             None => {
                 let graph = importer.b.graph.name.clone();
-                importer.fail(ImportError::Wiring { graph, problem: Wiring::NoOutput { value: port.name } });
+                importer.fail(ImportError::Wiring {
+                    graph,
+                    problem: Wiring::NoOutput { value: port.name },
+                });
             }
         }
     }
@@ -188,7 +213,11 @@ impl Importer<'_> {
     }
 
     fn graph_name(&self, scope: &Scope) -> String {
-        if scope.path.is_empty() { self.b.graph.name.clone() } else { scope.path.trim_end_matches('/').to_owned() }
+        if scope.path.is_empty() {
+            self.b.graph.name.clone()
+        } else {
+            scope.path.trim_end_matches('/').to_owned()
+        }
     }
 
     fn unique(&mut self, path: String) -> String {
@@ -199,7 +228,8 @@ impl Importer<'_> {
 
     fn node(&mut self, node: &NodeProto, scope: &mut Scope) {
         let path = self.unique(format!("{}{}", scope.path, node_name(node)));
-        let (domain, op) = (domain(node.domain.as_deref()), node.op_type.as_deref().unwrap_or_default());
+        let (domain, op) =
+            (domain(node.domain.as_deref()), node.op_type.as_deref().unwrap_or_default());
         let outcome = self.try_node(node, scope, &path, domain, op);
         let mut items = match outcome {
             Ok(items) => items,
@@ -218,13 +248,22 @@ impl Importer<'_> {
     }
 
     /// Files an error where it belongs.
-    fn report(&mut self, err: OpError, node: &NodeProto, scope: &Scope, path: &str, domain: &str, op: &str) {
+    fn report(
+        &mut self,
+        err: OpError,
+        node: &NodeProto,
+        scope: &Scope,
+        path: &str,
+        domain: &str,
+        op: &str,
+    ) {
         let (reason, nearest) = match err {
             OpError::Poisoned => return,
             OpError::Form { form, nearest } => (format!("{form} is not supported"), nearest),
-            OpError::Dynamic { what } => {
-                (format!("{what} is only known at run time"), Some("a value that folds to a constant".into()))
-            }
+            OpError::Dynamic { what } => (
+                format!("{what} is only known at run time"),
+                Some("a value that folds to a constant".into()),
+            ),
             OpError::Elsewhere(err) => return self.fail(*err),
             problem => {
                 let op = if domain == "ai.onnx" { op.to_owned() } else { format!("{domain}.{op}") };
@@ -259,7 +298,10 @@ impl Importer<'_> {
     ) -> Result<Vec<Item>, OpError> {
         self.n_nodes += 1;
         if self.n_nodes > MAX_NODES {
-            return Err(OpError::Form { form: format!("a model of more than {MAX_NODES} nodes"), nearest: None });
+            return Err(OpError::Form {
+                form: format!("a model of more than {MAX_NODES} nodes"),
+                nearest: None,
+            });
         }
         let mut inputs = Vec::with_capacity(node.input.len());
         for name in &node.input {
@@ -268,7 +310,8 @@ impl Importer<'_> {
                 name => match scope.find(name) {
                     Some(item) => Some(item.clone()),
                     None => {
-                        let problem = Wiring::Undefined { node: path.to_owned(), value: name.to_owned() };
+                        let problem =
+                            Wiring::Undefined { node: path.to_owned(), value: name.to_owned() };
                         self.fail(ImportError::Wiring { graph: self.graph_name(scope), problem });
                         Some(Item::Poison)
                     }
@@ -296,10 +339,12 @@ impl Importer<'_> {
         }
         let Some(row) = ops::find(domain, op) else {
             self.walk_subgraphs(&attrs, scope, path);
-            let nearest = ops::nearest(op).map(|row| format!("{}.{} (opset {} or later)", row.domain, row.name, row.since));
+            let nearest = ops::nearest(op)
+                .map(|row| format!("{}.{} (opset {} or later)", row.domain, row.name, row.since));
             return Err(OpError::Form { form: "this operator".into(), nearest });
         };
-        let opset = scope.opsets.get(domain).copied().unwrap_or(if domain == "ai.onnx" { 0 } else { 1 });
+        let opset =
+            scope.opsets.get(domain).copied().unwrap_or(if domain == "ai.onnx" { 0 } else { 1 });
         if opset < row.since {
             let nearest = Some(format!("opset {} or later", row.since));
             return Err(OpError::Form { form: format!("`{op}` in opset {opset}"), nearest });
@@ -317,12 +362,18 @@ impl Importer<'_> {
     }
 
     /// Visits the subgraphs of a node that cannot be imported, to list what they need.
-    fn walk_subgraphs(&mut self, attrs: &BTreeMap<&str, &AttributeProto>, scope: &Scope, path: &str) {
+    fn walk_subgraphs(
+        &mut self,
+        attrs: &BTreeMap<&str, &AttributeProto>,
+        scope: &Scope,
+        path: &str,
+    ) {
         for (name, attr) in attrs {
             for graph in attr.g.iter().chain(&attr.graphs) {
                 let inputs = graph.input.iter().map(|_| Item::Poison).collect();
                 // What it reports is filed; its results are not needed.
-                let _ = self.subgraph(graph, scope, &format!("{path}/{}", branch_name(name)), inputs);
+                let _ =
+                    self.subgraph(graph, scope, &format!("{path}/{}", branch_name(name)), inputs);
             }
         }
     }
@@ -339,7 +390,8 @@ impl Importer<'_> {
         let names = graph.input.iter().map(|info| info.name.clone().unwrap_or_default());
         let items = names.zip(inputs).collect();
         let (opsets, attrs) = (parent.opsets, parent.attrs);
-        let mut scope = Scope { parent: Some(parent), items, path: format!("{path}/"), opsets, attrs };
+        let mut scope =
+            Scope { parent: Some(parent), items, path: format!("{path}/"), opsets, attrs };
         let source = std::mem::take(&mut self.b.source);
         let constants = self.constants(graph, &mut scope);
         self.nodes(&graph.node, &mut scope);
@@ -363,7 +415,11 @@ impl Importer<'_> {
         if inputs.len() > function.input.len() {
             self.depth -= 1;
             let function_name = function.name.clone().unwrap_or_default();
-            let problem = Wiring::Call { function: function_name, found: inputs.len(), takes: function.input.len() };
+            let problem = Wiring::Call {
+                function: function_name,
+                found: inputs.len(),
+                takes: function.input.len(),
+            };
             return Err(ImportError::Wiring { graph: path.to_owned(), problem }.into());
         }
         let mut attrs: BTreeMap<&str, &AttributeProto> = BTreeMap::new();
@@ -371,12 +427,27 @@ impl Importer<'_> {
             attrs.insert(attr.name.as_deref().unwrap_or_default(), attr);
         }
         attrs.extend(given.iter().map(|(name, attr)| (*name, *attr)));
-        let items = function.input.iter().zip(inputs).filter_map(|(name, item)| Some((name.clone(), item?))).collect();
-        let mut scope = Scope { parent: None, items, path: format!("{path}/"), opsets: &opsets, attrs: Some(&attrs) };
+        let items = function
+            .input
+            .iter()
+            .zip(inputs)
+            .filter_map(|(name, item)| Some((name.clone(), item?)))
+            .collect();
+        let mut scope = Scope {
+            parent: None,
+            items,
+            path: format!("{path}/"),
+            opsets: &opsets,
+            attrs: Some(&attrs),
+        };
         // An operand that the call leaves out is an empty name inside.
         let given: BTreeSet<&String> = scope.items.keys().collect();
-        let absent: BTreeSet<&str> =
-            function.input.iter().filter(|name| !given.contains(name)).map(String::as_str).collect();
+        let absent: BTreeSet<&str> = function
+            .input
+            .iter()
+            .filter(|name| !given.contains(name))
+            .map(String::as_str)
+            .collect();
         match absent.is_empty() {
             true => self.nodes(&function.node, &mut scope),
             false => {
@@ -420,7 +491,9 @@ fn without_dead_nodes(graph: &Graph) -> Graph {
             NodeKind::Input { .. } => {
                 needed.insert(value);
             }
-            NodeKind::Apply(_, _, args) if needed.contains(&value) => needed.extend(args.iter().copied()),
+            NodeKind::Apply(_, _, args) if needed.contains(&value) => {
+                needed.extend(args.iter().copied())
+            }
             _ => (),
         }
     }

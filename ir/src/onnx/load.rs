@@ -49,8 +49,11 @@ pub(super) fn decode(name: &str, bytes: Bytes) -> Result<ModelProto, ImportError
     if let Some(found) = sniff(&bytes) {
         return Err(foreign(found));
     }
-    let model = ModelProto::decode(bytes)
-        .map_err(|source| ImportError::Decode { name: name.to_owned(), n_bytes, source })?;
+    let model = ModelProto::decode(bytes).map_err(|source| ImportError::Decode {
+        name: name.to_owned(),
+        n_bytes,
+        source,
+    })?;
     let hollow = |missing| ImportError::Hollow { name: name.to_owned(), missing };
     let graph = model.graph.as_ref().ok_or_else(|| hollow("graph"))?;
     if graph.output.is_empty() {
@@ -66,7 +69,9 @@ pub(super) fn decode(name: &str, bytes: Bytes) -> Result<ModelProto, ImportError
 /// control character.
 fn sniff(bytes: &[u8]) -> Option<Foreign> {
     let head = &bytes[..bytes.len().min(512)];
-    let text = head.iter().all(|&b| (32..127).contains(&b) || matches!(b, b'\n' | b'\r' | b'\t') || b >= 128);
+    let text = head
+        .iter()
+        .all(|&b| (32..127).contains(&b) || matches!(b, b'\n' | b'\r' | b'\t') || b >= 128);
     let starts = |prefix: &[u8]| {
         let trimmed = head.trim_ascii_start();
         trimmed.len() >= prefix.len() && trimmed[..prefix.len()].eq_ignore_ascii_case(prefix)
@@ -97,7 +102,11 @@ impl Tensors {
     /// The tensor of a message. Raw data is shared, not copied.
     pub(super) fn read(&self, proto: &TensorProto) -> Result<Tensor, ImportError> {
         self.try_read(proto).map_err(|problem| {
-            let tensor = proto.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| "(unnamed)".into());
+            let tensor = proto
+                .name
+                .clone()
+                .filter(|name| !name.is_empty())
+                .unwrap_or_else(|| "(unnamed)".into());
             ImportError::Tensor { tensor, problem }
         })
     }
@@ -109,7 +118,11 @@ impl Tensors {
         let needs = dtype.bytes_for(n_elems);
         let check = |found: usize, needs: usize, unit| {
             let dims = proto.dims.clone();
-            if found == needs { Ok(()) } else { Err(TensorProblem::Length { dtype: dtype.name(), dims, needs, unit, found }) }
+            if found == needs {
+                Ok(())
+            } else {
+                Err(TensorProblem::Length { dtype: dtype.name(), dims, needs, unit, found })
+            }
         };
         if proto.data_location == Some(1) {
             let bytes = self.external(&proto.external_data, needs)?;
@@ -141,7 +154,8 @@ impl Tensors {
             // Half precision is stored as its bits; 4-bit types two to an entry, as in raw data.
             DType::F16 | DType::BF16 => {
                 check(proto.int32_data.len(), n_elems, "values")?;
-                let bytes: Vec<u8> = proto.int32_data.iter().flat_map(|&x| (x as u16).to_le_bytes()).collect();
+                let bytes: Vec<u8> =
+                    proto.int32_data.iter().flat_map(|&x| (x as u16).to_le_bytes()).collect();
                 Ok(Tensor::new(dtype, &extents, bytes))
             }
             DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 => {
@@ -158,16 +172,24 @@ impl Tensors {
     }
 
     /// The bytes of a tensor whose data lies in another file.
-    fn external(&self, entries: &[StringStringEntryProto], needs: usize) -> Result<Bytes, TensorProblem> {
+    fn external(
+        &self,
+        entries: &[StringStringEntryProto],
+        needs: usize,
+    ) -> Result<Bytes, TensorProblem> {
         let entry = |key: &str| {
             let found = entries.iter().find(|entry| entry.key.as_deref() == Some(key));
             found.and_then(|entry| entry.value.clone())
         };
         let number = |key: &str, default: u64| match entry(key) {
             None => Ok(default),
-            Some(value) => value.trim().parse().map_err(|_| TensorProblem::Number { key: key.to_owned(), value }),
+            Some(value) => value
+                .trim()
+                .parse()
+                .map_err(|_| TensorProblem::Number { key: key.to_owned(), value }),
         };
-        let location = entry("location").filter(|it| !it.is_empty()).ok_or(TensorProblem::NoLocation)?;
+        let location =
+            entry("location").filter(|it| !it.is_empty()).ok_or(TensorProblem::NoLocation)?;
         let (offset, length) = (number("offset", 0)?, number("length", needs as u64)?);
         let file = self.file(&location)?;
         let available = file.len() as u64;
@@ -215,7 +237,10 @@ impl Tensors {
     }
 
     /// The dense form of a sparse constant.
-    pub(super) fn read_sparse(&self, proto: &SparseTensorProto) -> Result<(String, Tensor), ImportError> {
+    pub(super) fn read_sparse(
+        &self,
+        proto: &SparseTensorProto,
+    ) -> Result<(String, Tensor), ImportError> {
         let values = proto.values.clone().unwrap_or_default();
         let name = values.name.clone().unwrap_or_default();
         let fail = |problem| ImportError::Tensor { tensor: name.clone(), problem };
@@ -229,8 +254,10 @@ impl Tensors {
         let (index, rank) = (indices.to_i64(), extents.len());
         let mut dense = vec![0.0; n_elems];
         let mut dense_ints = vec![0; if stored.dtype.is_float() { 0 } else { n_elems }];
-        let (floats, ints) = (stored.to_f64(), if stored.dtype.is_float() { Vec::new() } else { stored.to_i64() });
-        let wrong_index = |index| fail(TensorProblem::SparseIndex { index, dims: proto.dims.clone() });
+        let (floats, ints) =
+            (stored.to_f64(), if stored.dtype.is_float() { Vec::new() } else { stored.to_i64() });
+        let wrong_index =
+            |index| fail(TensorProblem::SparseIndex { index, dims: proto.dims.clone() });
         for k in 0..stored.n_elems() {
             // Indices are linear ([nnz]) or one coordinate per dimension ([nnz, rank]).
             let mut at: i64 = 0;
@@ -245,7 +272,10 @@ impl Tensors {
             } else {
                 at = *index.get(k).ok_or_else(|| wrong_index(-1))?;
             }
-            let at = usize::try_from(at).ok().filter(|&at| at < n_elems).ok_or_else(|| wrong_index(at))?;
+            let at = usize::try_from(at)
+                .ok()
+                .filter(|&at| at < n_elems)
+                .ok_or_else(|| wrong_index(at))?;
             match ints.get(k) {
                 Some(&x) => dense_ints[at] = x,
                 None => dense[at] = floats[k],

@@ -67,7 +67,8 @@ pub(super) fn find(domain: &str, name: &str) -> Option<&'static Row> {
 pub(super) fn nearest(name: &str) -> Option<&'static Row> {
     let same = TABLE.iter().find(|row| row.name.eq_ignore_ascii_case(name));
     same.or_else(|| {
-        let best = TABLE.iter().map(|row| (distance(row.name, name), row)).min_by_key(|(far, _)| *far)?;
+        let best =
+            TABLE.iter().map(|row| (distance(row.name, name), row)).min_by_key(|(far, _)| *far)?;
         (best.0 * 3 <= name.len()).then_some(best.1)
     })
 }

@@ -11,7 +11,8 @@ pub(super) fn node_name(node: &NodeProto) -> String {
     match node.name.as_deref() {
         Some(name) if !name.is_empty() => name.to_owned(),
         _ => {
-            let output = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
+            let output =
+                node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
             format!("{}_{output}", node.op_type.as_deref().unwrap_or_default())
         }
     }
@@ -69,13 +70,15 @@ pub(super) fn order(nodes: &[NodeProto]) -> Result<Vec<usize>, Wiring> {
     for (i, node) in nodes.iter().enumerate() {
         let mut names = BTreeSet::new();
         reads(node, &mut names);
-        let before: BTreeSet<usize> = names.iter().filter_map(|name| producers.get(name.as_str()).copied()).collect();
+        let before: BTreeSet<usize> =
+            names.iter().filter_map(|name| producers.get(name.as_str()).copied()).collect();
         missing[i] = before.len();
         for producer in before {
             users[producer].push(i);
         }
     }
-    let mut ready: BinaryHeap<Reverse<usize>> = (0..nodes.len()).filter(|&i| missing[i] == 0).map(Reverse).collect();
+    let mut ready: BinaryHeap<Reverse<usize>> =
+        (0..nodes.len()).filter(|&i| missing[i] == 0).map(Reverse).collect();
     let mut order = Vec::with_capacity(nodes.len());
     while let Some(Reverse(i)) = ready.pop() {
         order.push(i);

@@ -136,9 +136,14 @@ fn depthwise<T: Element>(x: &[T], w: &[T], space: &Space, result: &mut [T]) {
                 continue;
             };
             let line = &x[(z * space.data[1] + y) * space.data[2]..][..space.data[2]];
-            for i in inside.clone() {
-                let source = i * space.strides[2] + tap[2] * space.dilations[2] - space.before[2];
-                result[i] = line[source].multiply_add(weight, result[i]);
+            if inside.is_empty() {
+                continue;
+            }
+            let source =
+                inside.start * space.strides[2] + tap[2] * space.dilations[2] - space.before[2];
+            let line = line[source..].iter().step_by(space.strides[2]);
+            for (sum, x) in result[inside.clone()].iter_mut().zip(line) {
+                *sum = x.multiply_add(weight, *sum);
             }
         }
     }
@@ -208,9 +213,17 @@ fn gather_row<T: Element>(
         let line = &channel[(z * space.data[1] + y) * space.data[2]..][..space.data[2]];
         let first = inside.start.max(positions.start.saturating_sub(row * width));
         let end = inside.end.min(positions.end - row * width);
-        for i in first..end {
-            let source = i * space.strides[2] + tap[2] * space.dilations[2] - space.before[2];
-            column[row * width + i - positions.start] = line[source];
+        if first >= end {
+            continue;
+        }
+        let source = first * space.strides[2] + tap[2] * space.dilations[2] - space.before[2];
+        let column = &mut column[row * width + first - positions.start..][..end - first];
+        match space.strides[2] {
+            1 => column.copy_from_slice(&line[source..][..end - first]),
+            stride => {
+                let line = line[source..].iter().step_by(stride);
+                column.iter_mut().zip(line).for_each(|(to, &x)| *to = x);
+            }
         }
     }
 }

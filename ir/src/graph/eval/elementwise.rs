@@ -3,6 +3,7 @@
 //! Rows give one function for floats and one for integers. Integers are handed over as `i128`, which
 //! holds the result of every operator on `i64` and `u64`, and wrap to their type afterwards.
 
+use super::parallel::for_each;
 use super::walk::{broadcast_strides, runs};
 use super::{Array, Data, int_range, round, widen, wrap};
 use crate::graph::Attrs;
@@ -25,13 +26,18 @@ pub(in crate::graph) fn map(
     }
 }
 
-/// One float operand.
+/// One float operand. These are the functions that take long.
 pub(in crate::graph) fn map_float(
     args: &[&Array],
     ty: &TensorType,
-    float: impl Fn(f64) -> f64,
+    float: impl Fn(f64) -> f64 + Sync,
 ) -> Array {
-    Array::with(ty, Data::Float(args[0].floats().iter().map(|&x| float(x)).collect()))
+    let mut data = args[0].floats().to_vec();
+    let work = 16 * data.len();
+    for_each(data.chunks_mut(1 << 14), work, |chunk| {
+        chunk.iter_mut().for_each(|x| *x = float(*x));
+    });
+    Array::with(ty, Data::Float(data))
 }
 
 /// A predicate of one float operand.

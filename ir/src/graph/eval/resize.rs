@@ -19,7 +19,9 @@ pub fn resize_taps(attrs: &Attrs, axis: usize, n: usize, to: usize) -> Vec<Vec<(
     let source = |at: usize| source(attrs.word(2), at as f64, scale, n as f64, to as f64);
     (0..to)
         .map(|at| match attrs.word(1) {
-            "nearest" => vec![(nearest(attrs.word(3), source(at)).clamp(0.0, n as f64 - 1.0) as usize, 1.0)],
+            "nearest" => {
+                vec![(nearest(attrs.word(3), source(at)).clamp(0.0, n as f64 - 1.0) as usize, 1.0)]
+            }
             "linear" => linear_taps(source(at), n),
             _ => cubic_taps(source(at), n, attrs.float(4)),
         })

@@ -75,7 +75,7 @@ type Result<T> = std::result::Result<T, ParseError>;
 /// # Errors
 ///
 /// The first syntax error. A graph that parses may still be ill-formed: see
-/// [`verify`](crate::graph::verify).
+/// [`verify`](crate::graph::verify()).
 pub fn parse(text: &str) -> Result<Graph> {
     let mut parser = Parser::new(text);
     let graph = parser.graph()?;

@@ -19,7 +19,13 @@ fn count(c: &Call, name: &'static str) -> Result<usize, OpError> {
 }
 
 /// `[B, S, heads * D]` as `[B, heads, S, D]`; rank 4 already is.
-fn heads(b: &mut Builder, c: &Call, index: usize, x: Value, name: &'static str) -> Result<Value, OpError> {
+fn heads(
+    b: &mut Builder,
+    c: &Call,
+    index: usize,
+    x: Value,
+    name: &'static str,
+) -> Result<Value, OpError> {
     match b.extents(x)[..] {
         [_, _, _, _] => Ok(x),
         [batch, steps, width] => {
@@ -27,7 +33,11 @@ fn heads(b: &mut Builder, c: &Call, index: usize, x: Value, name: &'static str) 
             let split = b.reshape(x, &[batch, steps, n, width / n])?;
             b.transpose(split, &[0, 2, 1, 3])
         }
-        _ => Err(OpError::Operand { index, found: b.ty(x).to_string(), expected: "rank 3 or 4".into() }),
+        _ => Err(OpError::Operand {
+            index,
+            found: b.ty(x).to_string(),
+            expected: "rank 3 or 4".into(),
+        }),
     }
 }
 
@@ -134,7 +144,8 @@ pub(super) fn rotary_embedding(b: &mut Builder, c: &Call) -> Outcome {
     } else {
         (b.narrow(turning, 3, 0, half)?, b.narrow(turning, 3, half, half)?)
     };
-    let (lc, rs, ls, rc) = (b.mul(left, cos)?, b.mul(right, sin)?, b.mul(left, sin)?, b.mul(right, cos)?);
+    let (lc, rs, ls, rc) =
+        (b.mul(left, cos)?, b.mul(right, sin)?, b.mul(left, sin)?, b.mul(right, cos)?);
     let (real, imaginary) = (b.sub(lc, rs)?, b.add(ls, rc)?);
     let turned = if interleaved {
         let (real, imaginary) = (b.unsqueeze(real, 4)?, b.unsqueeze(imaginary, 4)?);
@@ -160,16 +171,25 @@ pub(super) fn linear_attention(b: &mut Builder, c: &Call) -> Outcome {
         "gated" => (true, false),
         "delta" => (false, true),
         "gated_delta" => (true, true),
-        other => return c.form(format!("update rule `{other}`"), "linear, gated, delta and gated_delta"),
+        other => {
+            return c.form(format!("update rule `{other}`"), "linear, gated, delta and gated_delta");
+        }
     };
     let (n_q, n_kv) = (count(c, "q_num_heads")?, count(c, "kv_num_heads")?);
     let (q, k, v) = (c.x(0)?, c.x(1)?, c.x(2)?);
     let ([batch, steps, q_width], [_, _, v_width]) = (&b.extents(q)[..], &b.extents(v)[..]) else {
-        return Err(OpError::Operand { index: 0, found: b.ty(q).to_string(), expected: "rank 3".into() });
+        return Err(OpError::Operand {
+            index: 0,
+            found: b.ty(q).to_string(),
+            expected: "rank 3".into(),
+        });
     };
     let (batch, steps, d_k, d_v) = (*batch, *steps, q_width / n_q, v_width / n_kv);
     if steps == 0 || steps > 4096 || n_q % n_kv != 0 {
-        return c.form(format!("{steps} steps of {n_q} and {n_kv} heads"), "1 to 4096 steps and grouped heads");
+        return c.form(
+            format!("{steps} steps of {n_q} and {n_kv} heads"),
+            "1 to 4096 steps and grouped heads",
+        );
     }
     let scale = c.float("scale", 0.0)?;
     let scale = if scale == 0.0 { 1.0 / (d_k as f64).sqrt() } else { scale };

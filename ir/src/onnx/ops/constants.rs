@@ -56,7 +56,8 @@ pub(super) fn constant_of_shape(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn shape(b: &mut Builder, c: &Call) -> Outcome {
     let dims = b.dims(c.x(0)?);
     let rank = dims.len() as i64;
-    let bound = |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
+    let bound =
+        |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
     let (start, end) = (bound(c.int("start", 0)?), bound(c.int("end", rank)?));
     one(b.ints(&dims[start.min(end)..end]))
 }
@@ -71,7 +72,10 @@ pub(super) fn range(b: &mut Builder, c: &Call) -> Outcome {
     let mut bounds = [0.0; 3];
     for (i, name) in ["start", "limit", "delta"].into_iter().enumerate() {
         let value = c.x(i)?;
-        bounds[i] = *b.known_floats(value, &format!("`{name}`"))?.first().ok_or(OpError::MissingInput { index: i })?;
+        bounds[i] = *b
+            .known_floats(value, &format!("`{name}`"))?
+            .first()
+            .ok_or(OpError::MissingInput { index: i })?;
     }
     let [start, limit, delta] = bounds;
     let count = ((limit - start) / delta).ceil().max(0.0);
@@ -104,7 +108,11 @@ pub(super) fn non_zero(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn eye_like(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let [rows, columns] = b.extents(x)[..] else {
-        return Err(OpError::Operand { index: 0, found: b.ty(x).to_string(), expected: "rank 2".into() });
+        return Err(OpError::Operand {
+            index: 0,
+            found: b.ty(x).to_string(),
+            expected: "rank 2".into(),
+        });
     };
     let dtype = match c.int_opt("dtype")? {
         Some(code) => i32::try_from(code).ok().and_then(crate::DType::from_onnx),

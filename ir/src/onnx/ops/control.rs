@@ -31,10 +31,19 @@ pub(super) fn branch(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -> Out
 fn both(b: &mut Builder, condition: Value, pair: (&Item, &Item)) -> Result<Item, OpError> {
     match pair {
         (Item::Poison, _) | (_, Item::Poison) => Ok(Item::Poison),
-        (Item::Tensor(x), Item::Tensor(y)) if b.ty(*x) == b.ty(*y) => Ok(b.select(condition, *x, *y)?.into()),
+        (Item::Tensor(x), Item::Tensor(y)) if b.ty(*x) == b.ty(*y) => {
+            Ok(b.select(condition, *x, *y)?.into())
+        }
         (Item::Tensor(x), Item::Tensor(y)) => {
-            let form = format!("a branch between {} and {} on a condition known at run time", b.ty(*x), b.ty(*y));
-            Err(OpError::Form { form, nearest: Some("branches of one type, or a condition that folds".into()) })
+            let form = format!(
+                "a branch between {} and {} on a condition known at run time",
+                b.ty(*x),
+                b.ty(*y)
+            );
+            Err(OpError::Form {
+                form,
+                nearest: Some("branches of one type, or a condition that folds".into()),
+            })
         }
         _ => Err(OpError::Form {
             form: "a branch between sequences on a condition known at run time".into(),
@@ -45,7 +54,8 @@ fn both(b: &mut Builder, condition: Value, pair: (&Item, &Item)) -> Result<Item,
 
 /// Stacks one slice per trip along a new axis.
 fn stack(b: &mut Builder, slices: &[Value], at: usize, reverse: bool) -> Result<Value, OpError> {
-    let mut parts = slices.iter().map(|&slice| b.unsqueeze(slice, at)).collect::<Result<Vec<_>, _>>()?;
+    let mut parts =
+        slices.iter().map(|&slice| b.unsqueeze(slice, at)).collect::<Result<Vec<_>, _>>()?;
     if reverse {
         parts.reverse();
     }
@@ -60,10 +70,20 @@ pub(super) fn unroll_loop(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
         None => None,
     };
     let mut condition = c.opt(1)?;
-    let mut state: Vec<Item> = c.inputs.iter().skip(2).map(|item| item.clone().unwrap_or(Item::Poison)).collect();
+    let mut state: Vec<Item> =
+        c.inputs.iter().skip(2).map(|item| item.clone().unwrap_or(Item::Poison)).collect();
     if body.input.len() != state.len() + 2 || body.output.len() < state.len() + 1 {
-        let found = format!("{} inputs and {} outputs for {} states", body.input.len(), body.output.len(), state.len());
-        return Err(OpError::Attribute { name: "body".into(), found, expected: "two inputs and one output more".into() });
+        let found = format!(
+            "{} inputs and {} outputs for {} states",
+            body.input.len(),
+            body.output.len(),
+            state.len()
+        );
+        return Err(OpError::Attribute {
+            name: "body".into(),
+            found,
+            expected: "two inputs and one output more".into(),
+        });
     }
     let n_scans = body.output.len() - 1 - state.len();
     let mut scans: Vec<Vec<Value>> = vec![Vec::new(); n_scans];
@@ -80,7 +100,8 @@ pub(super) fn unroll_loop(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
             return c.form("a loop without an end", "a trip count or a condition");
         }
         if trip >= MAX_TRIPS {
-            return c.form(format!("a loop of more than {MAX_TRIPS} iterations"), "fewer iterations");
+            return c
+                .form(format!("a loop of more than {MAX_TRIPS} iterations"), "fewer iterations");
         }
         let count = imp.b.constant(Tensor::i64(&[], &[trip as i64]));
         let go_on = match condition {
@@ -120,7 +141,8 @@ pub(super) fn unroll_scan(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
     let n_scanned = c.int_opt("num_scan_inputs")?.and_then(|n| usize::try_from(n).ok());
     let n_scanned = n_scanned.ok_or(OpError::MissingAttribute { name: "num_scan_inputs" })?;
     let n_states = c.inputs.len().saturating_sub(n_scanned);
-    let mut state: Vec<Item> = c.inputs[..n_states].iter().map(|item| item.clone().unwrap_or(Item::Poison)).collect();
+    let mut state: Vec<Item> =
+        c.inputs[..n_states].iter().map(|item| item.clone().unwrap_or(Item::Poison)).collect();
     if body.input.len() != c.inputs.len() || body.output.len() < n_states {
         let found = format!("{} inputs for {} operands", body.input.len(), c.inputs.len());
         return Err(OpError::Attribute { name: "body".into(), found, expected: "as many".into() });
@@ -128,7 +150,11 @@ pub(super) fn unroll_scan(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
     let n_scans = body.output.len() - n_states;
     let directions = |name: &str, n: usize| -> Result<Vec<i64>, OpError> {
         let list = c.ints(name)?.unwrap_or_else(|| vec![0; n]);
-        if list.len() == n { Ok(list) } else { c.form(format!("`{name}` {list:?}"), "one number per scan") }
+        if list.len() == n {
+            Ok(list)
+        } else {
+            c.form(format!("`{name}` {list:?}"), "one number per scan")
+        }
     };
     let backwards = directions("scan_input_directions", n_scanned)?;
     let in_axes = directions("scan_input_axes", n_scanned)?;
@@ -159,7 +185,8 @@ pub(super) fn unroll_scan(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
             let slice = imp.b.narrow(x, at, index, 1)?;
             inputs.push(imp.b.squeeze(slice, at)?.into());
         }
-        let mut results = imp.subgraph(body, scope, &format!("{}/body[{trip}]", c.path), inputs)?.into_iter();
+        let mut results =
+            imp.subgraph(body, scope, &format!("{}/body[{trip}]", c.path), inputs)?.into_iter();
         state = results.by_ref().take(n_states).collect();
         for (scan, item) in scans.iter_mut().zip(results) {
             match item {
@@ -191,10 +218,15 @@ pub(super) fn sequence_construct(_: &mut Builder, c: &Call) -> Outcome {
 
 /// A known position in a sequence of `n`, which may be its end if `end` is set.
 fn position(b: &Builder, value: Value, n: usize, end: bool) -> Result<usize, OpError> {
-    let at = *b.known_ints(value, "the position")?.first().ok_or(OpError::MissingInput { index: 1 })?;
+    let at =
+        *b.known_ints(value, "the position")?.first().ok_or(OpError::MissingInput { index: 1 })?;
     let from_front = if at < 0 { at.saturating_add(n as i64) } else { at };
     let limit = n + usize::from(end);
-    let found = || OpError::Operand { index: 1, found: at.to_string(), expected: format!("a position of {n}") };
+    let found = || OpError::Operand {
+        index: 1,
+        found: at.to_string(),
+        expected: format!("a position of {n}"),
+    };
     usize::try_from(from_front).ok().filter(|&at| at < limit).ok_or_else(found)
 }
 
@@ -212,7 +244,9 @@ pub(super) fn sequence_erase(b: &mut Builder, c: &Call) -> Outcome {
     let mut values = c.sequence(0)?;
     let at = match c.opt(1)? {
         Some(at) => position(b, at, values.len(), false)?,
-        None if values.is_empty() => return c.form("erasing from an empty sequence", "one with elements"),
+        None if values.is_empty() => {
+            return c.form("erasing from an empty sequence", "one with elements");
+        }
         None => values.len() - 1,
     };
     values.remove(at);
@@ -240,7 +274,8 @@ pub(super) fn split_to_sequence(b: &mut Builder, c: &Call) -> Outcome {
         None => vec![1; n],
         Some(split) => {
             let known = b.known_ints(split, "`split`")?;
-            let known: Vec<usize> = known.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect();
+            let known: Vec<usize> =
+                known.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect();
             match (b.rank(split), &known[..]) {
                 (0, [size]) if *size > 0 => {
                     (0..n.div_ceil(*size)).map(|i| (*size).min(n - i * size)).collect()
@@ -250,7 +285,11 @@ pub(super) fn split_to_sequence(b: &mut Builder, c: &Call) -> Outcome {
         }
     };
     if sizes.iter().try_fold(0usize, |acc, &n| acc.checked_add(n)) != Some(n) {
-        return Err(OpError::Operand { index: 1, found: format!("{sizes:?}"), expected: format!("sizes that add up to {n}") });
+        return Err(OpError::Operand {
+            index: 1,
+            found: format!("{sizes:?}"),
+            expected: format!("sizes that add up to {n}"),
+        });
     }
     let (mut start, mut parts) = (0, Vec::new());
     for size in sizes {

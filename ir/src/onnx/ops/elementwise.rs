@@ -165,7 +165,9 @@ pub(super) fn cast(b: &mut Builder, c: &Call) -> Outcome {
     let to = i32::try_from(code).ok().and_then(DType::from_onnx);
     match to {
         Some(to) => one(b.cast(c.x(0)?, to)?),
-        None => c.form(format!("a cast to element type {code}"), "casts between numbers and booleans"),
+        None => {
+            c.form(format!("a cast to element type {code}"), "casts between numbers and booleans")
+        }
     }
 }
 
@@ -369,7 +371,8 @@ pub(super) fn bias_gelu(b: &mut Builder, c: &Call) -> Outcome {
 /// `x < -lambd: x + bias; x > lambd: x - bias; else 0`.
 pub(super) fn shrink(b: &mut Builder, c: &Call) -> Outcome {
     let (x, lambd, bias) = (c.x(0)?, c.float("lambd", 0.5)?, c.float("bias", 0.0)?);
-    let (low, high, zero) = (b.scalar_like(x, -lambd), b.scalar_like(x, lambd), b.scalar_like(x, 0.0));
+    let (low, high, zero) =
+        (b.scalar_like(x, -lambd), b.scalar_like(x, lambd), b.scalar_like(x, 0.0));
     let (up, down) = (b.with(Op::Add, x, bias)?, b.with(Op::Sub, x, bias)?);
     let (below, above) = (b.binary(Op::Lt, x, low)?, b.binary(Op::Lt, high, x)?);
     let outer = b.select(above, down, zero)?;

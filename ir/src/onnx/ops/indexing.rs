@@ -33,7 +33,13 @@ fn from_front(b: &mut Builder, index: Value, extent: usize) -> Result<Value, OpE
 
 /// The sum of `coordinate * stride` over the axes of `extents`, where `special` replaces the coordinate
 /// along its axis: a linear index for every element of a tensor of `extents`.
-fn linear(b: &mut Builder, extents: &[usize], strides: &[usize], at: usize, special: Value) -> Result<Value, OpError> {
+fn linear(
+    b: &mut Builder,
+    extents: &[usize],
+    strides: &[usize],
+    at: usize,
+    special: Value,
+) -> Result<Value, OpError> {
     let mut sum = b.with(Op::Mul, special, strides[at] as f64)?;
     for i in (0..extents.len()).filter(|&i| i != at && extents[i] > 1) {
         let mut ones = vec![1; extents.len()];
@@ -50,7 +56,11 @@ pub(super) fn gather_elements(b: &mut Builder, c: &Call) -> Outcome {
     let (data, indices) = (c.x(0)?, c.x(1)?);
     let (from, to) = (b.extents(data), b.extents(indices));
     if from.len() != to.len() {
-        return Err(OpError::Operand { index: 1, found: b.ty(indices).to_string(), expected: format!("rank {}", from.len()) });
+        return Err(OpError::Operand {
+            index: 1,
+            found: b.ty(indices).to_string(),
+            expected: format!("rank {}", from.len()),
+        });
     }
     let at = axis(c.int("axis", 0)?, from.len())?;
     let index = from_front(b, indices, from[at])?;
@@ -65,7 +75,11 @@ pub(super) fn gather_nd(b: &mut Builder, c: &Call) -> Outcome {
     let (from, to) = (b.extents(data), b.extents(indices));
     let batch = usize::try_from(c.int("batch_dims", 0)?).unwrap_or(usize::MAX);
     let Some((&n_coords, lead)) = to.split_last() else {
-        return Err(OpError::Operand { index: 1, found: b.ty(indices).to_string(), expected: "rank 1 or more".into() });
+        return Err(OpError::Operand {
+            index: 1,
+            found: b.ty(indices).to_string(),
+            expected: "rank 1 or more".into(),
+        });
     };
     if batch > lead.len() || batch + n_coords > from.len() || from[..batch] != to[..batch] {
         let expected = format!("coordinates into {} with {batch} batch axes", b.ty(data));
@@ -97,7 +111,13 @@ pub(super) fn gather_nd(b: &mut Builder, c: &Call) -> Outcome {
 
 /// Writes at positions known at import: a gather from the data and the updates side by side. `targets`
 /// holds, for each element (or row) of the updates, the element (or row) of the data that it replaces.
-fn scatter(b: &mut Builder, c: &Call, data: Value, updates: Value, targets: &[usize]) -> Result<Value, OpError> {
+fn scatter(
+    b: &mut Builder,
+    c: &Call,
+    data: Value,
+    updates: Value,
+    targets: &[usize],
+) -> Result<Value, OpError> {
     let reduction = c.word("reduction", "none")?;
     let n = b.extents(data)[0];
     let mut sorted = targets.to_vec();
@@ -135,7 +155,11 @@ fn scatter(b: &mut Builder, c: &Call, data: Value, updates: Value, targets: &[us
 
 /// Whether every position of `indices` (which run over `extent`) is inside.
 fn inside(index: i64, extent: usize) -> Result<usize, OpError> {
-    let wrong = OpError::Operand { index: 1, found: format!("index {index}"), expected: format!("less than {extent}") };
+    let wrong = OpError::Operand {
+        index: 1,
+        found: format!("index {index}"),
+        expected: format!("less than {extent}"),
+    };
     let at = if index < 0 { index + extent as i64 } else { index };
     usize::try_from(at).ok().filter(|&at| at < extent).ok_or(wrong)
 }
@@ -155,7 +179,11 @@ pub(super) fn scatter_elements(b: &mut Builder, c: &Call) -> Outcome {
         let mut target = 0;
         for axis in 0..to.len() {
             let coordinate = i / steps[axis] % to[axis];
-            let coordinate = if axis == at { inside(index, from[at])? } else { inside(coordinate as i64, from[axis])? };
+            let coordinate = if axis == at {
+                inside(index, from[at])?
+            } else {
+                inside(coordinate as i64, from[axis])?
+            };
             target += coordinate * strides[axis];
         }
         targets.push(target);
@@ -199,14 +227,19 @@ pub(super) fn scatter_nd(b: &mut Builder, c: &Call) -> Outcome {
 /// `index == position ? on : off`; a negative index counts from the end.
 pub(super) fn one_hot(b: &mut Builder, c: &Call) -> Outcome {
     let (indices, values) = (c.x(0)?, c.x(2)?);
-    let depth = *b.known_ints(c.x(1)?, "`depth`")?.first().ok_or(OpError::MissingInput { index: 1 })?;
+    let depth =
+        *b.known_ints(c.x(1)?, "`depth`")?.first().ok_or(OpError::MissingInput { index: 1 })?;
     let rank = b.rank(indices) + 1;
     let at = axis(c.int("axis", -1)?, rank)?;
     let Some(depth) = usize::try_from(depth).ok().filter(|&n| n < 1 << 31) else {
         return Err(OpError::TooLarge { extents: vec![depth] });
     };
     if b.extents(values) != [2] {
-        return Err(OpError::Operand { index: 2, found: b.ty(values).to_string(), expected: "two values".into() });
+        return Err(OpError::Operand {
+            index: 2,
+            found: b.ty(values).to_string(),
+            expected: "two values".into(),
+        });
     }
     let index = from_front(b, indices, depth)?;
     let index = b.unsqueeze(index, at)?;
@@ -224,7 +257,11 @@ pub(super) fn trilu(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let rank = b.rank(x);
     if rank < 2 {
-        return Err(OpError::Operand { index: 0, found: b.ty(x).to_string(), expected: "rank 2 or more".into() });
+        return Err(OpError::Operand {
+            index: 0,
+            found: b.ty(x).to_string(),
+            expected: "rank 2 or more".into(),
+        });
     }
     let extents = b.extents(x);
     let mut row = b.iota(&[extents[rank - 2], 1], 0, DType::I64)?;

@@ -40,7 +40,11 @@ pub(super) fn gemm(b: &mut Builder, c: &Call) -> Outcome {
     let (mut x, mut y) = (c.x(0)?, c.x(1)?);
     for (index, value) in [(0, x), (1, y)] {
         if b.rank(value) != 2 {
-            return Err(OpError::Operand { index, found: b.ty(value).to_string(), expected: "rank 2".into() });
+            return Err(OpError::Operand {
+                index,
+                found: b.ty(value).to_string(),
+                expected: "rank 2".into(),
+            });
         }
     }
     if c.int("transA", 0)? != 0 {
@@ -110,7 +114,10 @@ fn labels(text: &str, n_dots: usize) -> Option<Vec<i32>> {
 /// needs it.
 pub(super) fn einsum(b: &mut Builder, c: &Call) -> Outcome {
     let equation = c.word("equation", "")?;
-    let wrong = |problem: &str| OpError::Equation { equation: equation.clone(), problem: problem.to_owned() };
+    let wrong = |problem: &str| OpError::Equation {
+        equation: equation.clone(),
+        problem: problem.to_owned(),
+    };
     let plain: String = equation.chars().filter(|ch| !ch.is_whitespace()).collect();
     let (left, right) = match plain.split_once("->") {
         Some((left, right)) => (left.to_owned(), Some(right.to_owned())),
@@ -135,11 +142,16 @@ pub(super) fn einsum(b: &mut Builder, c: &Call) -> Outcome {
         terms.push(Term { value, labels });
     }
     let output = match right {
-        Some(right) => labels(&right, most_dots).ok_or_else(|| wrong("only letters and one ellipsis per term"))?,
+        Some(right) => labels(&right, most_dots)
+            .ok_or_else(|| wrong("only letters and one ellipsis per term"))?,
         None => {
             // Without an output: the ellipsis, then the letters that occur once, in order.
             let all: Vec<i32> = terms.iter().flat_map(|term| term.labels.iter().copied()).collect();
-            let mut once: Vec<i32> = all.iter().copied().filter(|l| *l > 0 && all.iter().filter(|m| *m == l).count() == 1).collect();
+            let mut once: Vec<i32> = all
+                .iter()
+                .copied()
+                .filter(|l| *l > 0 && all.iter().filter(|m| *m == l).count() == 1)
+                .collect();
             once.sort_unstable();
             (1..=most_dots as i32).rev().map(|i| -i).chain(once).collect()
         }
@@ -159,12 +171,16 @@ pub(super) fn einsum(b: &mut Builder, c: &Call) -> Outcome {
     let mut rest: Vec<Term> = rest.collect();
     rest.reverse();
     while let Some(next) = rest.pop() {
-        let needed = |label: i32| output.contains(&label) || rest.iter().any(|term| term.labels.contains(&label));
+        let needed = |label: i32| {
+            output.contains(&label) || rest.iter().any(|term| term.labels.contains(&label))
+        };
         acc = pair(b, acc, next, &needed)?;
     }
     acc = sum_out(b, acc, &|label| output.contains(&label))?;
-    let perm: Vec<usize> =
-        output.iter().map(|label| acc.labels.iter().position(|l| l == label).expect("checked above")).collect();
+    let perm: Vec<usize> = output
+        .iter()
+        .map(|label| acc.labels.iter().position(|l| l == label).expect("checked above"))
+        .collect();
     one(b.transpose(acc.value, &perm)?)
 }
 
@@ -180,8 +196,11 @@ fn diagonal(b: &mut Builder, term: &mut Term) -> Result<(), OpError> {
         if extents[i] != extents[j] {
             return Err(OpError::Axis { axis: j as i64, rank: extents.len() });
         }
-        let index = |at: usize| -> Vec<usize> { (0..extents.len()).map(|k| if k == at { extents[k] } else { 1 }).collect() };
-        let (row, column) = (b.iota(&index(i), i, crate::DType::I64)?, b.iota(&index(j), j, crate::DType::I64)?);
+        let index = |at: usize| -> Vec<usize> {
+            (0..extents.len()).map(|k| if k == at { extents[k] } else { 1 }).collect()
+        };
+        let (row, column) =
+            (b.iota(&index(i), i, crate::DType::I64)?, b.iota(&index(j), j, crate::DType::I64)?);
         let on = b.binary(Op::Eq, row, column)?;
         let zero = b.scalar_like(term.value, 0.0);
         let masked = b.select(on, term.value, zero)?;
@@ -224,7 +243,9 @@ fn pair(b: &mut Builder, x: Term, y: Term, needed: &dyn Fn(i32) -> bool) -> Resu
     let x = sum_out(b, x, &|label| needed(label) || in_y.contains(&label))?;
     let y = sum_out(b, y, &|label| needed(label) || in_x.contains(&label))?;
     let both = |label: &i32| x.labels.contains(label) && y.labels.contains(label);
-    let of = |labels: &[i32], keep: &dyn Fn(&i32) -> bool| -> Vec<i32> { labels.iter().copied().filter(|l| keep(l)).collect() };
+    let of = |labels: &[i32], keep: &dyn Fn(&i32) -> bool| -> Vec<i32> {
+        labels.iter().copied().filter(|l| keep(l)).collect()
+    };
     let batch = of(&x.labels, &|l| both(l) && needed(*l));
     let contracted = of(&x.labels, &|l| both(l) && !needed(*l));
     let left = of(&x.labels, &|l| !both(l));
@@ -236,8 +257,10 @@ fn pair(b: &mut Builder, x: Term, y: Term, needed: &dyn Fn(i32) -> bool) -> Resu
     };
     let sizes = |labels: &[i32]| -> Vec<usize> { labels.iter().map(extent).collect() };
     let arrange = |b: &mut Builder, term: &Term, order: &[i32], shape: &[usize]| {
-        let perm: Vec<usize> =
-            order.iter().map(|l| term.labels.iter().position(|m| m == l).expect("a label of the term")).collect();
+        let perm: Vec<usize> = order
+            .iter()
+            .map(|l| term.labels.iter().position(|m| m == l).expect("a label of the term"))
+            .collect();
         let moved = b.transpose(term.value, &perm)?;
         b.reshape(moved, shape)
     };
@@ -249,10 +272,21 @@ fn pair(b: &mut Builder, x: Term, y: Term, needed: &dyn Fn(i32) -> bool) -> Resu
         let rhs = arrange(b, &y, &[&batch[..], &right].concat(), &rhs_shape)?;
         b.mul(lhs, rhs)?
     } else {
-        let (m, n): (usize, usize) = (sizes(&left).iter().product(), sizes(&right).iter().product());
+        let (m, n): (usize, usize) =
+            (sizes(&left).iter().product(), sizes(&right).iter().product());
         let k: usize = sizes(&contracted).iter().product();
-        let lhs = arrange(b, &x, &[&batch[..], &left, &contracted].concat(), &[sizes(&batch), vec![m, k]].concat())?;
-        let rhs = arrange(b, &y, &[&batch[..], &contracted, &right].concat(), &[sizes(&batch), vec![k, n]].concat())?;
+        let lhs = arrange(
+            b,
+            &x,
+            &[&batch[..], &left, &contracted].concat(),
+            &[sizes(&batch), vec![m, k]].concat(),
+        )?;
+        let rhs = arrange(
+            b,
+            &y,
+            &[&batch[..], &contracted, &right].concat(),
+            &[sizes(&batch), vec![k, n]].concat(),
+        )?;
         let z = b.matmul(lhs, rhs)?;
         b.reshape(z, &sizes(&labels))?
     };

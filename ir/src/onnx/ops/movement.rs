@@ -7,7 +7,12 @@ use crate::onnx::load::product;
 use crate::{DType, Value};
 
 /// A list that was an attribute in old opsets and is an operand in new ones.
-pub(super) fn list(b: &Builder, c: &Call, name: &str, operand: usize) -> Result<Option<Vec<i64>>, OpError> {
+pub(super) fn list(
+    b: &Builder,
+    c: &Call,
+    name: &str,
+    operand: usize,
+) -> Result<Option<Vec<i64>>, OpError> {
     match c.opt(operand)? {
         Some(value) => Ok(Some(b.known_ints(value, &format!("`{name}`"))?)),
         None => c.ints(name),
@@ -78,8 +83,9 @@ pub(super) fn unsqueeze(b: &mut Builder, c: &Call) -> Outcome {
         return Err(OpError::Attribute { name: "axes".into(), found, expected });
     }
     let mut old = b.extents(x).into_iter();
-    let extents: Vec<usize> =
-        (0..rank).map(|axis| if new.contains(&axis) { 1 } else { old.next().expect("as many as old axes") }).collect();
+    let extents: Vec<usize> = (0..rank)
+        .map(|axis| if new.contains(&axis) { 1 } else { old.next().expect("as many as old axes") })
+        .collect();
     one(b.reshape(x, &extents)?)
 }
 
@@ -148,7 +154,8 @@ pub(super) fn tile(b: &mut Builder, c: &Call) -> Outcome {
         found: format!("{repeats:?}"),
         expected: format!("{} counts", b.rank(x)),
     };
-    let counts: Option<Vec<usize>> = repeats.iter().map(|&n| usize::try_from(n).ok().filter(|&n| n < 1 << 31)).collect();
+    let counts: Option<Vec<usize>> =
+        repeats.iter().map(|&n| usize::try_from(n).ok().filter(|&n| n < 1 << 31)).collect();
     let counts = counts.filter(|counts| counts.len() == b.rank(x)).ok_or_else(wrong)?;
     one(repeat(b, x, &counts)?)
 }
@@ -170,14 +177,22 @@ pub(super) fn split(b: &mut Builder, c: &Call) -> Outcome {
         Some(parts) => parts.iter().map(|&n| usize::try_from(n).unwrap_or(usize::MAX)).collect(),
         None => {
             // Equal chunks; since opset 18 the last may be smaller.
-            let n = usize::try_from(c.int("num_outputs", n_outputs as i64)?).unwrap_or(0).clamp(1, n_outputs);
+            let n = usize::try_from(c.int("num_outputs", n_outputs as i64)?)
+                .unwrap_or(0)
+                .clamp(1, n_outputs);
             let chunk = total.div_ceil(n);
             (0..n).map(|i| chunk.min(total.saturating_sub(i * chunk))).collect::<Vec<usize>>()
         }
     };
-    if parts.iter().try_fold(0usize, |acc, &n| acc.checked_add(n)) != Some(total) || parts.len() < n_outputs {
+    if parts.iter().try_fold(0usize, |acc, &n| acc.checked_add(n)) != Some(total)
+        || parts.len() < n_outputs
+    {
         let expected = format!("{n_outputs} parts that add up to {total}");
-        return Err(OpError::Attribute { name: "split".into(), found: format!("{parts:?}"), expected });
+        return Err(OpError::Attribute {
+            name: "split".into(),
+            found: format!("{parts:?}"),
+            expected,
+        });
     }
     let mut start = 0;
     let mut results = Vec::with_capacity(parts.len());
@@ -202,14 +217,24 @@ pub(super) fn slice(b: &mut Builder, c: &Call) -> Outcome {
     };
     let steps = list(b, c, "steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), on.len(), steps.len()].iter().any(|&n| n != starts.len()) {
-        let found = format!("{} starts, {} ends, {} axes, {} steps", starts.len(), ends.len(), on.len(), steps.len());
+        let found = format!(
+            "{} starts, {} ends, {} axes, {} steps",
+            starts.len(),
+            ends.len(),
+            on.len(),
+            steps.len()
+        );
         return Err(OpError::Operand { index: 1, found, expected: "as many of each".into() });
     }
     let (mut first, mut extents, mut stride) = (vec![0; rank], from.clone(), vec![1; rank]);
     for (i, &at) in on.iter().enumerate() {
         let (n, step) = (from[at] as i64, steps[i]);
         if step == 0 {
-            return Err(OpError::Attribute { name: "steps".into(), found: "0".into(), expected: "not 0".into() });
+            return Err(OpError::Attribute {
+                name: "steps".into(),
+                found: "0".into(),
+                expected: "not 0".into(),
+            });
         }
         // A negative bound counts from the end; then it is clamped to where the walk can start or stop.
         let bound = |at: i64| if at < 0 { at.saturating_add(n) } else { at };
@@ -239,7 +264,11 @@ pub(super) fn pad(b: &mut Builder, c: &Call) -> Outcome {
         None => c.float("value", 0.0)?,
     };
     let on = match c.opt(3)? {
-        Some(on) => b.known_ints(on, "`axes`")?.iter().map(|&i| axis(i, rank)).collect::<Result<Vec<_>, _>>()?,
+        Some(on) => b
+            .known_ints(on, "`axes`")?
+            .iter()
+            .map(|&i| axis(i, rank))
+            .collect::<Result<Vec<_>, _>>()?,
         None => (0..rank).collect(),
     };
     if pads.len() != 2 * on.len() {
@@ -257,18 +286,28 @@ pub(super) fn pad(b: &mut Builder, c: &Call) -> Outcome {
     let mut extents = b.extents(x);
     let mut first = vec![0i64; rank];
     for at in 0..rank {
-        let (cut_front, cut_back) = (before[at].min(0).unsigned_abs(), after[at].min(0).unsigned_abs());
-        let left = (extents[at] as u64).checked_sub(cut_front).and_then(|n| n.checked_sub(cut_back));
+        let (cut_front, cut_back) =
+            (before[at].min(0).unsigned_abs(), after[at].min(0).unsigned_abs());
+        let left =
+            (extents[at] as u64).checked_sub(cut_front).and_then(|n| n.checked_sub(cut_back));
         let left = left.ok_or_else(|| OpError::TooLarge { extents: pads.clone() })?;
         (first[at], extents[at]) = (cut_front as i64, left as usize);
     }
     x = b.slice(x, &first, &extents, &vec![1; rank])?;
-    let grow = |pads: &[i64]| -> Vec<usize> { pads.iter().map(|&n| n.clamp(0, 1 << 40) as usize).collect() };
+    let grow = |pads: &[i64]| -> Vec<usize> {
+        pads.iter().map(|&n| n.clamp(0, 1 << 40) as usize).collect()
+    };
     let (before, after) = (grow(&before), grow(&after));
     // A reflection longer than the tensor itself has no agreed meaning.
     let bad = |at: usize| mode == "reflect" && before[at].max(after[at]) >= extents[at].max(1);
     if let Some(at) = (0..rank).find(|&at| bad(at)) {
-        return c.form(format!("reflecting {} and {} elements of an axis of {}", before[at], after[at], extents[at]), "fewer than the axis has");
+        return c.form(
+            format!(
+                "reflecting {} and {} elements of an axis of {}",
+                before[at], after[at], extents[at]
+            ),
+            "fewer than the axis has",
+        );
     }
     if b.dtype(x) == DType::Bool {
         let number = b.cast(x, DType::U8)?;
@@ -284,8 +323,16 @@ fn blocks(b: &Builder, c: &Call) -> Result<(Value, Vec<usize>, usize), OpError> 
     let size = c.int_opt("blocksize")?.ok_or(OpError::MissingAttribute { name: "blocksize" })?;
     match (usize::try_from(size), extents.len()) {
         (Ok(size @ 1..=65536), 4) => Ok((x, extents, size)),
-        (_, 4) => Err(OpError::Attribute { name: "blocksize".into(), found: size.to_string(), expected: "1 to 65536".into() }),
-        _ => Err(OpError::Operand { index: 0, found: b.ty(x).to_string(), expected: "rank 4".into() }),
+        (_, 4) => Err(OpError::Attribute {
+            name: "blocksize".into(),
+            found: size.to_string(),
+            expected: "1 to 65536".into(),
+        }),
+        _ => Err(OpError::Operand {
+            index: 0,
+            found: b.ty(x).to_string(),
+            expected: "rank 4".into(),
+        }),
     }
 }
 
@@ -337,4 +384,3 @@ pub(super) fn swap(b: &mut Builder, x: Value, i: usize, j: usize) -> Result<Valu
     perm.swap(i, j);
     b.transpose(x, &perm)
 }
-

@@ -35,7 +35,12 @@ pub(super) fn batch(b: &mut Builder, c: &Call) -> Outcome {
 }
 
 /// `(x - mean) / sqrt(variance + epsilon)` over `on`, with the mean and the inverse deviation.
-fn standard(b: &mut Builder, x: Value, on: &[usize], epsilon: f64) -> Result<(Value, Value, Value), OpError> {
+fn standard(
+    b: &mut Builder,
+    x: Value,
+    on: &[usize],
+    epsilon: f64,
+) -> Result<(Value, Value, Value), OpError> {
     let mean = b.mean(x, on, true)?;
     let centred = b.sub(x, mean)?;
     let square = b.mul(centred, centred)?;
@@ -49,7 +54,11 @@ pub(super) fn instance(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let rank = b.rank(x);
     if rank < 3 {
-        return Err(OpError::Operand { index: 0, found: b.ty(x).to_string(), expected: "rank 3 or more".into() });
+        return Err(OpError::Operand {
+            index: 0,
+            found: b.ty(x).to_string(),
+            expected: "rank 3 or more".into(),
+        });
     }
     let on: Vec<usize> = (2..rank).collect();
     let (y, _, _) = standard(b, x, &on, c.float("epsilon", 1e-5)?)?;
@@ -62,9 +71,15 @@ pub(super) fn instance(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn group(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let extents = b.extents(x);
-    let n = usize::try_from(c.int_opt("num_groups")?.ok_or(OpError::MissingAttribute { name: "num_groups" })?);
+    let n = usize::try_from(
+        c.int_opt("num_groups")?.ok_or(OpError::MissingAttribute { name: "num_groups" })?,
+    );
     let (Ok(n), [batch, channels, ..]) = (n, &extents[..]) else {
-        return Err(OpError::Operand { index: 0, found: b.ty(x).to_string(), expected: "rank 2 or more".into() });
+        return Err(OpError::Operand {
+            index: 0,
+            found: b.ty(x).to_string(),
+            expected: "rank 2 or more".into(),
+        });
     };
     if n == 0 || channels % n != 0 {
         let (found, expected) = (n.to_string(), format!("a divisor of {channels} channels"));
@@ -102,7 +117,13 @@ fn tail(b: &mut Builder, c: &Call, x: Value) -> Result<(Vec<usize>, Value), OpEr
     Ok(((first..rank).collect(), wide))
 }
 
-fn layer_of(b: &mut Builder, c: &Call, x: Value, scale: Option<Value>, shift: Option<Value>) -> Result<[Value; 3], OpError> {
+fn layer_of(
+    b: &mut Builder,
+    c: &Call,
+    x: Value,
+    scale: Option<Value>,
+    shift: Option<Value>,
+) -> Result<[Value; 3], OpError> {
     let (on, wide) = tail(b, c, x)?;
     let (y, mean, inverse) = standard(b, wide, &on, c.float("epsilon", 1e-5)?)?;
     let dtype = b.dtype(x);
@@ -206,13 +227,21 @@ pub(super) fn lrn(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let extents = b.extents(x);
     let size = c.int_opt("size")?.ok_or(OpError::MissingAttribute { name: "size" })?;
-    let (Some(size), [n, channels, rest @ ..]) = (usize::try_from(size).ok().filter(|s| (1..1 << 20).contains(s)), &extents[..]) else {
+    let (Some(size), [n, channels, rest @ ..]) =
+        (usize::try_from(size).ok().filter(|s| (1..1 << 20).contains(s)), &extents[..])
+    else {
         return c.form(format!("size {size} on {}", b.ty(x)), "a positive size and rank 2 or more");
     };
     let square = b.mul(x, x)?;
     let flat = b.reshape(square, &[*n, 1, *channels, rest.iter().product()])?;
     let before = (size - 1) / 2;
-    let attrs = vec![ints(&[size, 1]), ints(&[1, 1]), ints(&[before, 0]), ints(&[size - 1 - before, 0]), ints(&[1, 1])];
+    let attrs = vec![
+        ints(&[size, 1]),
+        ints(&[1, 1]),
+        ints(&[before, 0]),
+        ints(&[size - 1 - before, 0]),
+        ints(&[1, 1]),
+    ];
     let sum = b.apply(Op::SumPool, attrs, &[flat])?;
     let sum = b.reshape(sum, &extents)?;
     let scaled = b.with(Op::Mul, sum, c.float("alpha", 1e-4)? / size as f64)?;

@@ -34,7 +34,8 @@ fn parameter(b: &mut Builder, c: &Call, x: Value, value: Value) -> Result<Value,
         return b.reshape(value, &shape);
     }
     let block = usize::try_from(c.int("block_size", 0)?).unwrap_or(0);
-    let fits = given.len() == extents.len() && block > 0 && given[at] == extents[at].div_ceil(block);
+    let fits =
+        given.len() == extents.len() && block > 0 && given[at] == extents[at].div_ceil(block);
     if !fits {
         let expected = format!("one per index of axis {at} of {}", b.ty(x));
         return Err(OpError::Operand { index: 1, found: b.ty(value).to_string(), expected });
@@ -102,7 +103,8 @@ pub(super) fn dequantize(b: &mut Builder, c: &Call) -> Outcome {
 /// A tensor as unsigned bytes with its scale and zero point, from its own range, which includes 0.
 pub(super) fn dynamic(b: &mut Builder, x: Value) -> Result<[Value; 3], OpError> {
     let on: Vec<usize> = (0..b.rank(x)).collect();
-    let (low, high) = (b.reduce(Op::ReduceMin, x, &on, false)?, b.reduce(Op::ReduceMax, x, &on, false)?);
+    let (low, high) =
+        (b.reduce(Op::ReduceMin, x, &on, false)?, b.reduce(Op::ReduceMax, x, &on, false)?);
     let (low, high) = (b.with(Op::Min, low, 0.0)?, b.with(Op::Max, high, 0.0)?);
     let width = b.sub(high, low)?;
     let scale = b.with(Op::Div, width, 255.0)?;
@@ -122,7 +124,12 @@ pub(super) fn dynamic_quantize(b: &mut Builder, c: &Call) -> Outcome {
 }
 
 /// `x - zero` in i32. A zero point with one element per row or column is shaped by `place`.
-fn centred(b: &mut Builder, x: Value, zero: Option<Value>, place: &[usize]) -> Result<Value, OpError> {
+fn centred(
+    b: &mut Builder,
+    x: Value,
+    zero: Option<Value>,
+    place: &[usize],
+) -> Result<Value, OpError> {
     let wide = b.cast(x, DType::I32)?;
     let Some(zero) = zero else { return Ok(wide) };
     if b.known(zero).is_some_and(|known| known.to_i64().iter().all(|&z| z == 0)) {
@@ -130,7 +137,8 @@ fn centred(b: &mut Builder, x: Value, zero: Option<Value>, place: &[usize]) -> R
     }
     let zero = b.cast(zero, DType::I32)?;
     let n = b.ty(zero).n_elems();
-    let shape: Vec<usize> = if n == 1 { vec![] } else { place.iter().map(|&e| if e == 0 { n } else { e }).collect() };
+    let shape: Vec<usize> =
+        if n == 1 { vec![] } else { place.iter().map(|&e| if e == 0 { n } else { e }).collect() };
     let zero = if b.rank(zero) <= 1 { b.reshape(zero, &shape)? } else { zero };
     b.sub(wide, zero)
 }
@@ -184,7 +192,11 @@ pub(super) fn qlinear_conv(b: &mut Builder, c: &Call) -> Outcome {
         sum = b.add(sum, bias)?;
     }
     let (x_scale, w_scale, scale, zero) = (c.x(1)?, c.x(4)?, c.x(6)?, c.x(7)?);
-    let w_scale = if b.ty(w_scale).n_elems() == 1 { b.reshape(w_scale, &[])? } else { b.channels(w_scale, rank)? };
+    let w_scale = if b.ty(w_scale).n_elems() == 1 {
+        b.reshape(w_scale, &[])?
+    } else {
+        b.channels(w_scale, rank)?
+    };
     let x_scale = b.reshape(x_scale, &[])?;
     let both = b.mul(x_scale, w_scale)?;
     let scale = b.reshape(scale, &[])?;
@@ -216,7 +228,11 @@ pub(super) fn matmul_n_bits(b: &mut Builder, c: &Call) -> Outcome {
     let scales = b.known_floats(c.x(2)?, "the scales")?;
     let length = |index: usize, found: usize, expected: usize| match found == expected {
         true => Ok(()),
-        false => Err(OpError::Operand { index, found: format!("{found} elements"), expected: expected.to_string() }),
+        false => Err(OpError::Operand {
+            index,
+            found: format!("{found} elements"),
+            expected: expected.to_string(),
+        }),
     };
     length(1, bytes.len(), n * n_blocks * blob)?;
     length(2, scales.len(), n * n_blocks)?;
@@ -258,7 +274,13 @@ pub(super) fn matmul_n_bits(b: &mut Builder, c: &Call) -> Outcome {
 
 /// `x[.., K] * w[K, N]` as ONNX Runtime's dynamically quantised recurrences compute it: the operand is
 /// quantised from its own range, the weight has one scale for all or one per column.
-pub(super) fn dynamic_product(b: &mut Builder, x: Value, w: Value, scale: Value, zero: Value) -> Result<Value, OpError> {
+pub(super) fn dynamic_product(
+    b: &mut Builder,
+    x: Value,
+    w: Value,
+    scale: Value,
+    zero: Value,
+) -> Result<Value, OpError> {
     let [quantised, x_scale, x_zero] = dynamic(b, x)?;
     let lhs = centred(b, quantised, Some(x_zero), &[])?;
     let rhs = centred(b, w, Some(zero), &[0])?;

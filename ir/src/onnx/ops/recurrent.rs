@@ -27,7 +27,10 @@ struct Kind {
 enum Weights {
     Plain,
     /// Operand positions of scale and zero point of `W` and `R`.
-    Quantised { w: [usize; 2], r: [usize; 2] },
+    Quantised {
+        w: [usize; 2],
+        r: [usize; 2],
+    },
 }
 
 /// One direction of a layer, cut out of the stacked operands.
@@ -70,7 +73,14 @@ fn layer(
     c: &Call,
     kind: &Kind,
     weights: Weights,
-    step: fn(&mut Builder, &Call, &Direction, Value, [Value; 2], usize) -> Result<[Value; 2], OpError>,
+    step: fn(
+        &mut Builder,
+        &Call,
+        &Direction,
+        Value,
+        [Value; 2],
+        usize,
+    ) -> Result<[Value; 2], OpError>,
 ) -> Outcome {
     if c.has("clip") {
         return c.form("clip", "no clip");
@@ -83,7 +93,11 @@ fn layer(
     let (w, r) = (c.x(1)?, c.x(2)?);
     for (index, value) in [(0, x), (1, w), (2, r)] {
         if b.rank(value) != 3 {
-            return Err(OpError::Operand { index, found: b.ty(value).to_string(), expected: "rank 3".into() });
+            return Err(OpError::Operand {
+                index,
+                found: b.ty(value).to_string(),
+                expected: "rank 3".into(),
+            });
         }
     }
     if batch_first {
@@ -100,19 +114,36 @@ fn layer(
     }
     let direction = c.word("direction", "forward")?;
     let expected = if direction == "bidirectional" { 2 } else { 1 };
-    if directions != expected || !["forward", "reverse", "bidirectional"].contains(&direction.as_str()) {
+    if directions != expected
+        || !["forward", "reverse", "bidirectional"].contains(&direction.as_str())
+    {
         let found = format!("`{direction}` with {directions} sets of weights");
-        return Err(OpError::Attribute { name: "direction".into(), found, expected: "as many sets as directions".into() });
+        return Err(OpError::Attribute {
+            name: "direction".into(),
+            found,
+            expected: "as many sets as directions".into(),
+        });
     }
     let n_activations = kind.activations.len();
     let activations = match c.words("activations")? {
         Some(given) if given.len() == n_activations * directions => given,
         Some(given) => return c.form(format!("activations {given:?}"), "as many as gates need"),
-        None => kind.activations.iter().map(|s| (*s).to_owned()).cycle().take(n_activations * directions).collect(),
+        None => kind
+            .activations
+            .iter()
+            .map(|s| (*s).to_owned())
+            .cycle()
+            .take(n_activations * directions)
+            .collect(),
     };
     // Known lengths that are all the number of steps say nothing.
     let lengths = match c.opt(4)? {
-        Some(lengths) if b.known(lengths).is_some_and(|it| it.to_i64().iter().all(|&n| n == steps as i64)) => None,
+        Some(lengths)
+            if b.known(lengths)
+                .is_some_and(|it| it.to_i64().iter().all(|&n| n == steps as i64)) =>
+        {
+            None
+        }
         other => other,
     };
     let dtype = b.dtype(x);
@@ -183,7 +214,10 @@ fn layer(
             outputs[t] = output;
         }
         if c.wants(0) {
-            let rows = outputs.iter().map(|&o| b.reshape(o, &[1, 1, batch, hidden])).collect::<Result<Vec<_>, _>>()?;
+            let rows = outputs
+                .iter()
+                .map(|&o| b.reshape(o, &[1, 1, batch, hidden]))
+                .collect::<Result<Vec<_>, _>>()?;
             all.push(b.concat(&rows, 0)?);
         }
         last.push(b.unsqueeze(state[0], 0)?);
@@ -213,7 +247,14 @@ fn recur(b: &mut Builder, d: &Direction, h: Value, r: Value) -> Result<Value, Op
 }
 
 /// Gates i, o, f, c.
-fn lstm_step(b: &mut Builder, c: &Call, d: &Direction, x: Value, [h, cell]: [Value; 2], n: usize) -> Result<[Value; 2], OpError> {
+fn lstm_step(
+    b: &mut Builder,
+    c: &Call,
+    d: &Direction,
+    x: Value,
+    [h, cell]: [Value; 2],
+    n: usize,
+) -> Result<[Value; 2], OpError> {
     let recurrent = recur(b, d, h, d.r)?;
     let sum = b.add(x, recurrent)?;
     let peep = |b: &mut Builder, gate: Value, i: usize, cell: Value| match d.peephole {
@@ -224,8 +265,11 @@ fn lstm_step(b: &mut Builder, c: &Call, d: &Direction, x: Value, [h, cell]: [Val
             b.add(gate, term)
         }
     };
-    let (i, o, f, g) = (gate(b, sum, 0, n)?, gate(b, sum, 1, n)?, gate(b, sum, 2, n)?, gate(b, sum, 3, n)?);
-    let [gate_fn, cell_fn, out_fn] = &d.activations[..] else { unreachable!("an LSTM has three activations") };
+    let (i, o, f, g) =
+        (gate(b, sum, 0, n)?, gate(b, sum, 1, n)?, gate(b, sum, 2, n)?, gate(b, sum, 3, n)?);
+    let [gate_fn, cell_fn, out_fn] = &d.activations[..] else {
+        unreachable!("an LSTM has three activations")
+    };
     let (i, f) = (peep(b, i, 0, cell)?, peep(b, f, 2, cell)?);
     let (i, f) = (activate(b, c, gate_fn, i)?, activate(b, c, gate_fn, f)?);
     let g = activate(b, c, cell_fn, g)?;
@@ -238,7 +282,14 @@ fn lstm_step(b: &mut Builder, c: &Call, d: &Direction, x: Value, [h, cell]: [Val
 }
 
 /// Gates z, r, h.
-fn gru_step(b: &mut Builder, c: &Call, d: &Direction, x: Value, [h, _]: [Value; 2], n: usize) -> Result<[Value; 2], OpError> {
+fn gru_step(
+    b: &mut Builder,
+    c: &Call,
+    d: &Direction,
+    x: Value,
+    [h, _]: [Value; 2],
+    n: usize,
+) -> Result<[Value; 2], OpError> {
     let [gate_fn, new_fn] = &d.activations[..] else { unreachable!("a GRU has two activations") };
     let with_bias = |b: &mut Builder, value: Value, from: usize, size: usize| match d.r_bias {
         None => Ok(value),
@@ -273,7 +324,14 @@ fn gru_step(b: &mut Builder, c: &Call, d: &Direction, x: Value, [h, _]: [Value; 
     Ok([h, h])
 }
 
-fn rnn_step(b: &mut Builder, c: &Call, d: &Direction, x: Value, [h, _]: [Value; 2], _: usize) -> Result<[Value; 2], OpError> {
+fn rnn_step(
+    b: &mut Builder,
+    c: &Call,
+    d: &Direction,
+    x: Value,
+    [h, _]: [Value; 2],
+    _: usize,
+) -> Result<[Value; 2], OpError> {
     let recurrent = recur(b, d, h, d.r)?;
     let sum = b.add(x, recurrent)?;
     let h = activate(b, c, &d.activations[0], sum)?;

@@ -121,7 +121,10 @@ pub(super) fn top_k(b: &mut Builder, c: &Call) -> Outcome {
     let k = *b.known_ints(c.x(1)?, "`K`")?.first().ok_or(OpError::MissingInput { index: 1 })?;
     let extents = b.extents(x);
     if !(1..=MAX_ROUNDS).contains(&k) || k as usize > extents[at] || !b.dtype(x).is_float() {
-        return c.form(format!("the first {k} of {}", b.ty(x)), "the first 1 to 32 of an axis of floats");
+        return c.form(
+            format!("the first {k} of {}", b.ty(x)),
+            "the first 1 to 32 of an axis of floats",
+        );
     }
     let (op, arg, gone) = match c.int("largest", 1)? != 0 {
         true => (Op::ReduceMax, Op::ArgMax, f64::NEG_INFINITY),
@@ -161,7 +164,11 @@ pub(super) fn softmax_at(b: &mut Builder, x: Value, at: usize) -> Result<Value, 
 
 /// Before opset 13 the axes from `axis` (1 by default) on are one; since then `axis` (-1 by default)
 /// is the only one.
-fn along(b: &mut Builder, c: &Call, f: fn(&mut Builder, Value, usize) -> Result<Value, OpError>) -> Outcome {
+fn along(
+    b: &mut Builder,
+    c: &Call,
+    f: fn(&mut Builder, Value, usize) -> Result<Value, OpError>,
+) -> Outcome {
     let x = c.x(0)?;
     let extents = b.extents(x);
     let rank = extents.len();
@@ -217,7 +224,13 @@ pub(super) fn cum_sum(b: &mut Builder, c: &Call) -> Outcome {
 }
 
 /// See [`cum_sum`].
-pub(super) fn running_sum(b: &mut Builder, x: Value, at: usize, exclusive: bool, reverse: bool) -> Result<Value, OpError> {
+pub(super) fn running_sum(
+    b: &mut Builder,
+    x: Value,
+    at: usize,
+    exclusive: bool,
+    reverse: bool,
+) -> Result<Value, OpError> {
     let extents = b.extents(x);
     let n = extents[at];
     if b.ty(x).n_elems() == 0 {
@@ -241,7 +254,11 @@ pub(super) fn running_sum(b: &mut Builder, x: Value, at: usize, exclusive: bool,
 
 fn spatial(b: &Builder, x: Value) -> Result<Vec<usize>, OpError> {
     match b.rank(x) {
-        0..=2 => Err(OpError::Operand { index: 0, found: b.ty(x).to_string(), expected: "rank 3 or more".into() }),
+        0..=2 => Err(OpError::Operand {
+            index: 0,
+            found: b.ty(x).to_string(),
+            expected: "rank 3 or more".into(),
+        }),
         rank => Ok((2..rank).collect()),
     }
 }

@@ -7,7 +7,14 @@ use crate::onnx::error::OpError;
 use crate::{DType, Value};
 
 /// Adds a resize, or a reshape where nothing changes. `scales` has one number per axis.
-fn resample(b: &mut Builder, x: Value, shape: &[usize], scales: &[f32], how: [&str; 3], cubic: f64) -> Outcome {
+fn resample(
+    b: &mut Builder,
+    x: Value,
+    shape: &[usize],
+    scales: &[f32],
+    how: [&str; 3],
+    cubic: f64,
+) -> Outcome {
     let unchanged = b.extents(x) == shape && scales.iter().all(|&scale| scale == 1.0);
     if unchanged {
         return one(x);
@@ -21,10 +28,15 @@ fn resample(b: &mut Builder, x: Value, shape: &[usize], scales: &[f32], how: [&s
 
 /// `floor(extent * scale)` per axis.
 fn scaled(c: &Call, from: &[usize], scales: &[f32]) -> Result<Vec<usize>, OpError> {
-    if scales.len() != from.len() || scales.iter().any(|scale| !(scale.is_finite() && *scale > 0.0)) {
+    if scales.len() != from.len() || scales.iter().any(|scale| !(scale.is_finite() && *scale > 0.0))
+    {
         return c.form(format!("scales {scales:?}"), "one positive number per axis");
     }
-    Ok(from.iter().zip(scales).map(|(&n, &scale)| (n as f64 * f64::from(scale)).floor() as usize).collect())
+    Ok(from
+        .iter()
+        .zip(scales)
+        .map(|(&n, &scale)| (n as f64 * f64::from(scale)).floor() as usize)
+        .collect())
 }
 
 pub(super) fn upsample(b: &mut Builder, c: &Call) -> Outcome {
@@ -78,7 +90,9 @@ pub(super) fn resize(b: &mut Builder, c: &Call) -> Outcome {
             "stretch" => None,
             "not_larger" => ratios.reduce(f64::min),
             "not_smaller" => ratios.reduce(f64::max),
-            other => return c.form(format!("policy `{other}`"), "stretch, not_larger and not_smaller"),
+            other => {
+                return c.form(format!("policy `{other}`"), "stretch, not_larger and not_smaller");
+            }
         };
         for (i, &at) in on.iter().enumerate() {
             let size = match common {
@@ -101,9 +115,15 @@ pub(super) fn resize(b: &mut Builder, c: &Call) -> Outcome {
         return c.form("exclude_outside", "exclude_outside 0");
     }
     let mode = c.word("mode", "nearest")?;
-    let transform = c.word("coordinate_transformation_mode", if c.opset < 11 { "asymmetric" } else { "half_pixel" })?;
-    let rounding = c.word("nearest_mode", if c.opset < 11 { "floor" } else { "round_prefer_floor" })?;
-    if !["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"].contains(&transform.as_str()) {
+    let transform = c.word(
+        "coordinate_transformation_mode",
+        if c.opset < 11 { "asymmetric" } else { "half_pixel" },
+    )?;
+    let rounding =
+        c.word("nearest_mode", if c.opset < 11 { "floor" } else { "round_prefer_floor" })?;
+    if !["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+        .contains(&transform.as_str())
+    {
         return c.form(
             format!("coordinate transformation `{transform}`"),
             "half_pixel, pytorch_half_pixel, align_corners and asymmetric",
@@ -146,10 +166,13 @@ fn reflect(b: &mut Builder, x: Value, low: f64, high: f64) -> Result<Value, OpEr
 /// weighted, and zero where it is outside.
 pub(super) fn grid_sample(b: &mut Builder, c: &Call) -> Outcome {
     let (x, grid) = (c.x(0)?, c.x(1)?);
-    let ([n, channels, height, width], [grid_n, to_height, to_width, 2]) = (&b.extents(x)[..], &b.extents(grid)[..]) else {
+    let ([n, channels, height, width], [grid_n, to_height, to_width, 2]) =
+        (&b.extents(x)[..], &b.extents(grid)[..])
+    else {
         return c.form(format!("{} sampled at {}", b.ty(x), b.ty(grid)), "two spatial axes");
     };
-    let (n, channels, height, width, to) = (*n, *channels, *height, *width, [*to_height, *to_width]);
+    let (n, channels, height, width, to) =
+        (*n, *channels, *height, *width, [*to_height, *to_width]);
     if *grid_n != n || height * width == 0 {
         return c.form(format!("{} sampled at {}", b.ty(x), b.ty(grid)), "one batch extent");
     }

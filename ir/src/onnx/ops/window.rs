@@ -18,7 +18,9 @@ pub(super) struct Geometry {
 
 impl Geometry {
     fn attrs(&self) -> Vec<Attr> {
-        [&self.kernel, &self.strides, &self.before, &self.after, &self.dilations].map(|list| ints(list)).to_vec()
+        [&self.kernel, &self.strides, &self.before, &self.after, &self.dilations]
+            .map(|list| ints(list))
+            .to_vec()
     }
 
     /// Extent of the window with its holes.
@@ -28,12 +30,22 @@ impl Geometry {
 }
 
 /// A list attribute with one number per axis, from `least`.
-fn per_axis(c: &Call, name: &str, n: usize, default: i64, least: i64) -> Result<Vec<usize>, OpError> {
+fn per_axis(
+    c: &Call,
+    name: &str,
+    n: usize,
+    default: i64,
+    least: i64,
+) -> Result<Vec<usize>, OpError> {
     let list = c.ints(name)?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default; n]);
     let in_range = list.iter().all(|x| (least..1 << 31).contains(x));
     if list.len() != n || !in_range {
         let expected = format!("{n} numbers from {least}");
-        return Err(OpError::Attribute { name: name.to_owned(), found: format!("{list:?}"), expected });
+        return Err(OpError::Attribute {
+            name: name.to_owned(),
+            found: format!("{list:?}"),
+            expected,
+        });
     }
     Ok(list.into_iter().map(|x| x as usize).collect())
 }
@@ -42,7 +54,10 @@ fn per_axis(c: &Call, name: &str, n: usize, default: i64, least: i64) -> Result<
 fn spatial(b: &Builder, x: Value) -> Result<Vec<usize>, OpError> {
     match &b.extents(x)[..] {
         [_, _, spatial @ ..] if (1..=3).contains(&spatial.len()) => Ok(spatial.to_vec()),
-        _ => Err(OpError::Form { form: b.ty(x).to_string(), nearest: Some("1 to 3 spatial axes".into()) }),
+        _ => Err(OpError::Form {
+            form: b.ty(x).to_string(),
+            nearest: Some("1 to 3 spatial axes".into()),
+        }),
     }
 }
 
@@ -65,10 +80,14 @@ fn geometry(c: &Call, extents: &[usize], kernel: Vec<usize>) -> Result<Geometry,
                 let reach = positions.saturating_sub(1) * g.strides[axis] + g.window(axis);
                 let total = reach.saturating_sub(extents[axis]);
                 let (less, more) = (total / 2, total - total / 2);
-                (g.before[axis], g.after[axis]) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
+                (g.before[axis], g.after[axis]) =
+                    if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
             }
         }
-        other => return c.form(format!("auto_pad `{other}`"), "NOTSET, VALID, SAME_UPPER and SAME_LOWER"),
+        other => {
+            return c
+                .form(format!("auto_pad `{other}`"), "NOTSET, VALID, SAME_UPPER and SAME_LOWER");
+        }
     }
     Ok(g)
 }
@@ -76,7 +95,8 @@ fn geometry(c: &Call, extents: &[usize], kernel: Vec<usize>) -> Result<Geometry,
 /// The kernel's extents: those of the filter, which an attribute may repeat.
 fn filter_kernel(b: &Builder, c: &Call, w: Value, n: usize) -> Result<Vec<usize>, OpError> {
     let extents = b.extents(w);
-    let wrong = |expected: String| OpError::Operand { index: 1, found: b.ty(w).to_string(), expected };
+    let wrong =
+        |expected: String| OpError::Operand { index: 1, found: b.ty(w).to_string(), expected };
     if extents.len() != n + 2 || extents[2..].contains(&0) {
         return Err(wrong(format!("a filter with {n} spatial axes")));
     }
@@ -98,7 +118,11 @@ fn with_bias(b: &mut Builder, x: Value, bias: Option<Value>) -> Outcome {
 pub(super) fn groups(c: &Call) -> Result<i64, OpError> {
     match c.int("group", 1)? {
         n @ 1..=0x7fff_ffff => Ok(n),
-        n => Err(OpError::Attribute { name: "group".into(), found: n.to_string(), expected: "1 or more".into() }),
+        n => Err(OpError::Attribute {
+            name: "group".into(),
+            found: n.to_string(),
+            expected: "1 or more".into(),
+        }),
     }
 }
 
@@ -122,7 +146,8 @@ pub(super) fn conv_transpose(b: &mut Builder, c: &Call) -> Outcome {
     let extents = spatial(b, x)?;
     let n = extents.len();
     let kernel = filter_kernel(b, c, w, n)?;
-    let (strides, dilations) = (per_axis(c, "strides", n, 1, 1)?, per_axis(c, "dilations", n, 1, 1)?);
+    let (strides, dilations) =
+        (per_axis(c, "strides", n, 1, 1)?, per_axis(c, "dilations", n, 1, 1)?);
     let mut extra = per_axis(c, "output_padding", n, 0, 0)?;
     let mut pads = per_axis(c, "pads", 2 * n, 0, 0)?;
     let mut after = pads.split_off(n);
@@ -145,19 +170,29 @@ pub(super) fn conv_transpose(b: &mut Builder, c: &Call) -> Outcome {
             return c.form("this output_shape", "one extent per spatial axis");
         };
         for axis in 0..n {
-            let reach = strides[axis] * extents[axis].saturating_sub(1) + (kernel[axis] - 1) * dilations[axis] + 1;
+            let reach = strides[axis] * extents[axis].saturating_sub(1)
+                + (kernel[axis] - 1) * dilations[axis]
+                + 1;
             let full = reach + extra[axis];
             if full < wanted[axis] {
                 extra[axis] += wanted[axis] - full;
             }
             let total = full.saturating_sub(wanted[axis]);
             let (less, more) = (total / 2, total - total / 2);
-            (before[axis], after[axis]) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
+            (before[axis], after[axis]) =
+                if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
         }
     } else if auto == "VALID" {
         (before, after) = (vec![0; n], vec![0; n]);
     }
-    let attrs = vec![ints(&strides), ints(&before), ints(&after), ints(&dilations), Attr::Int(groups(c)?), ints(&extra)];
+    let attrs = vec![
+        ints(&strides),
+        ints(&before),
+        ints(&after),
+        ints(&dilations),
+        Attr::Int(groups(c)?),
+        ints(&extra),
+    ];
     let y = b.apply(Op::ConvTranspose, attrs, &[x, w])?;
     with_bias(b, y, c.opt(2)?)
 }
@@ -210,11 +245,15 @@ pub(super) fn average_pool(b: &mut Builder, c: &Call) -> Outcome {
             false => (declared.before[axis], declared.before[axis] + from[axis + 2]),
         };
         let inside = |position: usize| {
-            let taps = (0..g.kernel[axis]).map(|tap| position * g.strides[axis] + tap * g.dilations[axis]);
+            let taps =
+                (0..g.kernel[axis]).map(|tap| position * g.strides[axis] + tap * g.dilations[axis]);
             taps.filter(|at| (low..high).contains(at)).count() as f64
         };
         let along: Vec<f64> = (0..to[axis + 2]).map(inside).collect();
-        counts = counts.iter().flat_map(|&outer| along.iter().map(move |&inner| outer * inner)).collect();
+        counts = counts
+            .iter()
+            .flat_map(|&outer| along.iter().map(move |&inner| outer * inner))
+            .collect();
     }
     if counts.windows(2).all(|pair| pair[0] == pair[1]) {
         let count = counts.first().copied().unwrap_or(1.0);
@@ -246,7 +285,11 @@ pub(super) fn lp_pool(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn causal_conv_with_state(b: &mut Builder, c: &Call) -> Outcome {
     let (x, w) = (c.x(0)?, c.x(1)?);
     let ([batch, channels, steps], [_, 1, taps]) = (&b.extents(x)[..], &b.extents(w)[..]) else {
-        return Err(OpError::Operand { index: 1, found: b.ty(w).to_string(), expected: "[channels, 1, k]".into() });
+        return Err(OpError::Operand {
+            index: 1,
+            found: b.ty(w).to_string(),
+            expected: "[channels, 1, k]".into(),
+        });
     };
     let (batch, channels, steps, taps) = (*batch, *channels, *steps, *taps);
     let past = match c.opt(3)? {
