@@ -3,10 +3,10 @@
 //! Memory is addressed by 64-bit device addresses; a kernel gets nothing but such addresses. A device
 //! is used by one thread at a time and runs launches in the order in which they are given.
 
-//mod cpu;
+mod cpu;
 mod fake;
 
-//pub use cpu::{Checking, CpuDevice, CpuOptions};
+pub use cpu::{Checking, CpuDevice, CpuOptions};
 pub use fake::{FakeClock, FakeDevice, FakeKernel, FakeMemory};
 
 use bytes::Bytes;
