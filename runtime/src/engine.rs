@@ -216,6 +216,9 @@ impl Engine {
             let text = std::str::from_utf8(&text).map_err(|err| damaged(section, err.to_string()))?;
             ptx.push(text.to_owned());
         }
+        for section in [Section::Sources, Section::Report, Section::Evidence] {
+            directory.checked(&name, &bytes, section)?;
+        }
         let weights = directory.unchecked(&name, &bytes, Section::Weights)?;
         if weights.len() as u64 != plan.weights_bytes {
             let reason = format!("has {} bytes, the plan needs {}", weights.len(), plan.weights_bytes);

@@ -29,7 +29,8 @@ pub struct TimingPlan {
     pub budget_ns: u64,
     /// No run can be faster: bytes over bandwidth or operations over peak. 0 if unknown.
     pub floor_ns: u64,
-    /// Enough is known when the half-width of the interval is this part of the median.
+    /// Enough is known when the half-width of the interval is this part of the median, or, in a race, when
+    /// the two differ by less than this.
     pub half_width: f64,
     /// A challenger whose mean is so many times the incumbent's is given up.
     pub give_up_ratio: f64,
@@ -45,7 +46,7 @@ impl Default for TimingPlan {
             max_samples: 64,
             budget_ns: 200_000_000,
             floor_ns: 0,
-            half_width: 0.01,
+            half_width: 0.005,
             give_up_ratio: 2.0,
             seed: 0,
         }
@@ -263,7 +264,10 @@ pub fn race(
         let race = decide(plan, &a, &b, given_up);
         let certain = match race.decision {
             Decision::Faster | Decision::Slower | Decision::GivenUp => true,
-            Decision::Undecided => race.ratio.is_some_and(|ratio| ratio.half_width() < plan.half_width),
+            // As good as equal.
+            Decision::Undecided => race.ratio.is_some_and(|ratio| {
+                ratio.low > 1.0 - plan.half_width && ratio.high < 1.0 + plan.half_width
+            }),
             Decision::Rejected => false,
         };
         if certain || last {
