@@ -145,7 +145,7 @@ fn nothing_or_half_written_is_unwritten() {
     let found = check(&matmul_region(32), 2, nothing);
     assert!(matches!(found.verdict, Verdict::Unwritten { n_elems: 128, first_index: 0, .. }), "{}", found.verdict);
     let poison = f32::from_bits(u32::MAX);
-    let partial = after_matmul(move |memory, params| memory.write_f32(params[2] + 4 * 100, &vec![poison; 28]));
+    let partial = after_matmul(move |memory, params| memory.write_f32(params[2] + 4 * 100, &[poison; 28]));
     let found = check(&matmul_region(32), 2, partial);
     assert!(matches!(found.verdict, Verdict::Unwritten { n_elems: 28, first_index: 100, .. }), "{}", found.verdict);
 }
