@@ -46,6 +46,9 @@ fn floats(n: usize) -> Vec<u8> {
 }
 
 fn main() {
+    // With an argument, only what contains it.
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    let is_wanted = |name: &str| name.contains(&wanted);
     let size = 512;
     let gemms = [
         Gemm { bm: 64, bn: 64, bk: 16, tm: 8, tn: 4 },
@@ -70,6 +73,9 @@ fn main() {
             params: &params,
         };
         for simd in Simd::ALL.into_iter().filter(|s| s.is_available() && *s != Simd::Portable) {
+            if !is_wanted("gemm") {
+                continue;
+            }
             for threads in [1, 2] {
                 let options = Options { threads, simd: Some(simd), ..Options::default() };
                 let s = best(threads, || drop(launch(&module, "gemm", &memory, &config, &options).unwrap()));
@@ -89,6 +95,9 @@ fn main() {
         let module = Module::load(&text).unwrap();
         let params = [Param::U64(x), Param::U64(y), Param::U32(last as u32)];
         let config = LaunchConfig { grid: [n_blocks as u32, 1, 1], block: [128, 1, 1], params: &params };
+        if !is_wanted(name) {
+            continue;
+        }
         for threads in [1, 2] {
             let options = Options { threads, ..Options::default() };
             let s = best(threads, || drop(launch(&module, name, &memory, &config, &options).unwrap()));

@@ -4,6 +4,8 @@
 //! 16 lanes or, if all lanes agree, a scalar; how depends on the pattern of the lanes' addresses, which is
 //! found once per block. Then tiles of accumulators go through all steps in machine registers.
 
+use std::mem::MaybeUninit;
+
 use crate::program::{Ctx, Flow, LANES, Uop};
 use crate::simd::{Level, LaneOp, Simd};
 use crate::vector;
@@ -11,7 +13,7 @@ use crate::vector;
 /// Lanes of a vector of a panel.
 const HALF: usize = 16;
 /// Most address registers of a block.
-pub(crate) const MAX_GROUPS: usize = 16;
+pub(crate) const MAX_GROUPS: usize = 8;
 /// Vectors of both panels of a chunk: 16 KiB, half of a first-level cache.
 pub(crate) const CHUNK_VECTORS: usize = 256;
 
@@ -93,6 +95,7 @@ enum Pattern {
     Any,
 }
 
+#[inline(always)]
 fn pattern(offsets: &[u32; HALF]) -> Pattern {
     let (mut uniform, mut quads, mut lines, mut words) = (0, 0, 0, 0);
     for i in 0..HALF {
@@ -124,7 +127,7 @@ impl LaneOp for Outer {
         // SAFETY: the program outlives the launch; the decoder made the block.
         let program = unsafe { &*cx.program };
         let block = &program.fma_blocks[uop.imm as usize];
-        let mut offsets = [[[0u32; HALF]; 2]; MAX_GROUPS];
+        let mut offsets: Offsets = [const { MaybeUninit::uninit() }; MAX_GROUPS];
         let mut patterns = [[Pattern::Any; 2]; MAX_GROUPS];
         for (g, group) in block.groups.iter().enumerate() {
             // SAFETY: the decoder made the offset.
@@ -141,10 +144,14 @@ impl LaneOp for Outer {
             {
                 return Flow::Next;
             }
+            let mut halves = [[0; HALF]; 2];
             for h in 0..2 {
-                offsets[g][h].copy_from_slice(&addr[HALF * h..HALF * (h + 1)]);
-                patterns[g][h] = pattern(&offsets[g][h]);
+                let mut half = [0; HALF];
+                half.copy_from_slice(&addr[HALF * h..HALF * (h + 1)]);
+                halves[h] = half;
+                patterns[g][h] = pattern(&half);
             }
+            offsets[g].write(halves);
         }
         for chunk in &block.chunks {
             // SAFETY: the addresses were checked; the panels are as large as the largest chunk needs.
@@ -155,12 +162,13 @@ impl LaneOp for Outer {
     }
 }
 
-type Offsets = [[[u32; HALF]; 2]; MAX_GROUPS];
+/// Of the groups of the block, both halves.
+type Offsets = [MaybeUninit<[[u32; HALF]; 2]>; MAX_GROUPS];
 type Patterns = [[Pattern; 2]; MAX_GROUPS];
 
 /// # Safety
 ///
-/// All loads of the chunk are in bounds; the machine has the features of `L`.
+/// All loads of the chunk are in bounds, and the offsets of their groups are written; the machine has the features of `L`.
 #[inline(always)]
 unsafe fn run_chunk<L: Level>(cx: &Ctx, chunk: &Chunk, offsets: &Offsets, patterns: &Patterns) {
     let (n_rows, n_cols) = (chunk.a.n, chunk.b.n);
@@ -172,7 +180,11 @@ unsafe fn run_chunk<L: Level>(cx: &Ctx, chunk: &Chunk, offsets: &Offsets, patter
             side.regs.is_empty() && side.groups.iter().all(|&g| patterns[g as usize][h] == Pattern::Uniform)
         };
         let is_common = |side: &Side| {
-            side.regs.is_empty() && side.groups.iter().all(|&g| offsets[g as usize][0] == offsets[g as usize][1])
+            side.regs.is_empty()
+                && side.groups.iter().all(|&g| {
+                    let [low, high] = offsets[g as usize].assume_init_ref();
+                    low == high
+                })
         };
         let (common_a, common_b) = (is_common(&chunk.a), is_common(&chunk.b));
         for h in 0..2 {
@@ -207,7 +219,7 @@ unsafe fn run_chunk<L: Level>(cx: &Ctx, chunk: &Chunk, offsets: &Offsets, patter
 ///
 /// # Safety
 ///
-/// All loads are in bounds, the panel has room; the machine has the features of `L`.
+/// All loads are in bounds, their offsets are written, the panel has room; the machine has the features of `L`.
 #[inline(always)]
 unsafe fn stage<L: Level>(
     cx: &Ctx,
@@ -222,7 +234,7 @@ unsafe fn stage<L: Level>(
     unsafe {
         if is_scalar {
             for load in &side.loads {
-                let at = offsets[load.group as usize][h][0].wrapping_add(load.offset);
+                let at = offsets[load.group as usize].assume_init_ref()[h][0].wrapping_add(load.offset);
                 let from = cx.shared.add(at as usize).cast::<f32>();
                 for c in 0..load.width as usize {
                     *panel.add(load.to[c] as usize) = *from.add(c);
@@ -234,9 +246,15 @@ unsafe fn stage<L: Level>(
             return;
         }
         for load in &side.loads {
-            let lanes = &offsets[load.group as usize][h];
+            let lanes = &offsets[load.group as usize].assume_init_ref()[h];
             let base = cx.shared.wrapping_add(load.offset as i32 as isize as usize);
-            let to = load.to.map(|place| panel.add(place as usize * HALF));
+            let [x, y, z, w] = load.to;
+            let to = [
+                panel.add(x as usize * HALF),
+                panel.add(y as usize * HALF),
+                panel.add(z as usize * HALF),
+                panel.add(w as usize * HALF),
+            ];
             let pattern = patterns[load.group as usize][h];
             match load.width {
                 4 => stage4::<L>(base, lanes, pattern, to),
@@ -301,7 +319,12 @@ unsafe fn stage4<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
                     return;
                 }
                 Pattern::Lines => {
-                    let v = vector::load_split4_512([0, 4, 8, 12].map(|i| at(i).cast_const().cast()));
+                    let v = vector::load_split4_512([
+                        at(0).cast_const().cast(),
+                        at(4).cast_const().cast(),
+                        at(8).cast_const().cast(),
+                        at(12).cast_const().cast(),
+                    ]);
                     for c in 0..4 {
                         _mm512_store_si512(to[c].cast(), v[c]);
                     }
@@ -319,7 +342,7 @@ unsafe fn stage4<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
             }
             return;
         }
-        vector::gather4::<L>(base, lanes, to.map(<*mut f32>::cast));
+        vector::gather4::<L>(base, lanes, [to[0].cast(), to[1].cast(), to[2].cast(), to[3].cast()]);
     }
 }
 

@@ -208,7 +208,8 @@ fn common<W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, bytes: u64) ->
     W::range(cx, a.plus(imm).wide(), bytes, bytes, false)
 }
 
-/// A host pointer and offsets of the active lanes (0 for the others) from it, if all lie in one window.
+/// A host pointer and offsets of the active lanes (0 for the others) from it, if all lie in one window of
+/// less than 4 GiB.
 #[inline(always)]
 fn together<W: Window>(
     cx: &Ctx,
@@ -216,20 +217,21 @@ fn together<W: Window>(
     imm: u64,
     bytes: u64,
     store: bool,
-) -> Option<(*mut u8, [W::Addr; LANES])> {
+) -> Option<(*mut u8, [u32; LANES])> {
     let first = cx.mask.trailing_zeros() as usize & 31;
     let (base, host, size) = W::around(cx, addr[first].plus(imm).wide(), store)?;
-    let base = W::Addr::default().plus(base);
-    let mut offsets = [W::Addr::default(); LANES];
+    let origin = W::Addr::default().plus(base.wrapping_sub(imm));
+    let mut offsets = [0u32; LANES];
     let (mut most, mut bits) = (W::Addr::default(), W::Addr::default());
     for i in 0..LANES {
-        let x = addr[i].plus(imm).minus(base);
+        let x = addr[i].minus(origin);
         let x = if cx.mask == !0 { x } else { x.keep(cx.mask >> i & 1) };
-        offsets[i] = x;
+        offsets[i] = x.wide() as u32;
         most = most.larger(x);
         bits = bits.or(x);
     }
-    (most.wide() + bytes <= size && bits.wide() & (bytes - 1) == 0).then_some((host, offsets))
+    let is_in_range = most.wide() + bytes <= size && size >> 32 == 0 && bits.wide() & (bytes - 1) == 0;
+    is_in_range.then_some((host, offsets))
 }
 
 impl<W: Window, E: Elem, const N: usize> Shape for Load<W, E, N> {
@@ -258,7 +260,7 @@ impl<W: Window, E: Elem, const N: usize> Shape for Load<W, E, N> {
                 return Flow::Next;
             }
             if let Some((host, offsets)) = together::<W>(cx, addr, imm, bytes, false) {
-                load_scattered::<L, W, E, N>(cx, uop, host, &offsets);
+                load_scattered::<L, E, N>(cx, uop, host, &offsets);
                 return Flow::Next;
             }
         }
@@ -276,8 +278,7 @@ unsafe fn load_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop: 
     unsafe {
         if cx.mask == !0 {
             if E::BYTES == 4 && N == 4 {
-                let dst = [1, 2, 3, 4].map(|c| cx.reg::<u32>(uop.r[c]).cast::<u32>());
-                vector::split4::<L>(p.cast(), dst);
+                vector::split4::<L>(p.cast(), word_registers(cx, uop));
                 return;
             }
             for c in 0..N {
@@ -314,51 +315,80 @@ unsafe fn load_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop: 
 ///
 /// The active lanes at `host + offset` are readable, and so is `host` itself; otherwise as [`Shape::run`].
 #[inline(always)]
-unsafe fn load_scattered<L: Level, W: Window, E: Elem, const N: usize>(
+unsafe fn load_scattered<L: Level, E: Elem, const N: usize>(
     cx: &mut Ctx,
     uop: &Uop,
     host: *mut u8,
-    offsets: &[W::Addr; LANES],
+    offsets: &[u32; LANES],
 ) {
     // SAFETY: by contract.
     unsafe {
         if cx.mask == !0 {
-            if E::BYTES == 4 && N == 4 && size_of::<W::Addr>() == 4 {
-                let offsets = &*std::ptr::from_ref(offsets).cast::<[[u32; 16]; 2]>();
-                for (h, half) in offsets.iter().enumerate() {
-                    let dst = [1, 2, 3, 4].map(|c| cx.reg::<u32>(uop.r[c]).cast::<u32>().add(16 * h));
-                    vector::gather4::<L>(host, half, dst);
-                }
+            if E::BYTES == 4 && N == 4 {
+                let halves = &*std::ptr::from_ref(offsets).cast::<[[u32; 16]; 2]>();
+                let [a, b, c, d] = word_registers(cx, uop);
+                vector::gather4::<L>(host, &halves[0], [a, b, c, d]);
+                vector::gather4::<L>(host, &halves[1], [a.add(16), b.add(16), c.add(16), d.add(16)]);
                 return;
             }
             if E::BYTES == 4 && N == 1 {
-                let dst = &mut *cx.reg::<u32>(uop.r[1]);
-                for q in 0..4 {
-                    let group = &offsets[8 * q..8 * q + 8];
-                    let mut diff = W::Addr::default();
-                    for (i, x) in group.iter().enumerate() {
-                        diff = diff.or(x.minus(group[0]).differs(4 * i as u64));
-                    }
-                    if diff.wide() == 0 {
-                        let from = host.add(group[0].wide() as usize).cast::<[u32; 8]>();
-                        *dst[8 * q..].as_mut_ptr().cast::<[u32; 8]>() = from.read_unaligned();
+                let dst = cx.reg::<u32>(uop.r[1]).cast::<u32>();
+                for q in (0..LANES).step_by(8) {
+                    if is_run(offsets, q) {
+                        let from = host.add(offsets[q] as usize).cast::<[u32; 8]>();
+                        *dst.add(q).cast::<[u32; 8]>() = from.read_unaligned();
                     } else {
-                        for (to, x) in dst[8 * q..8 * q + 8].iter_mut().zip(group) {
-                            *to = host.add(x.wide() as usize).cast::<u32>().read_unaligned();
+                        for i in q..q + 8 {
+                            *dst.add(i) = host.add(offsets[i] as usize).cast::<u32>().read_unaligned();
                         }
                     }
                 }
                 return;
             }
+            for c in 0..N {
+                let dst = cx.reg::<E::Reg>(uop.r[1 + c]).cast::<E::Reg>();
+                for i in 0..LANES {
+                    *dst.add(i) = E::get(host.add(offsets[i] as usize + c * E::BYTES));
+                }
+            }
+            return;
         }
         for c in 0..N {
             let dst = &mut *cx.reg::<E::Reg>(uop.r[1 + c]);
             for (i, to) in dst.iter_mut().enumerate() {
                 if cx.mask >> i & 1 != 0 {
-                    *to = E::get(host.add(offsets[i].wide() as usize + c * E::BYTES));
+                    *to = E::get(host.add(offsets[i] as usize + c * E::BYTES));
                 }
             }
         }
+    }
+}
+
+/// Whether lanes `q..q + 8` are at neighbouring words.
+#[inline(always)]
+fn is_run(offsets: &[u32; LANES], q: usize) -> bool {
+    let mut diff = 0;
+    for i in 0..8 {
+        diff |= offsets[q + i].wrapping_sub(offsets[q]) ^ (4 * i as u32);
+    }
+    diff == 0
+}
+
+/// Lane 0 of registers `r[1..5]`.
+///
+/// # Safety
+///
+/// They are 32-bit registers.
+#[inline(always)]
+unsafe fn word_registers(cx: &Ctx, uop: &Uop) -> [*mut u32; 4] {
+    // SAFETY: by contract.
+    unsafe {
+        [
+            cx.reg::<u32>(uop.r[1]).cast(),
+            cx.reg::<u32>(uop.r[2]).cast(),
+            cx.reg::<u32>(uop.r[3]).cast(),
+            cx.reg::<u32>(uop.r[4]).cast(),
+        ]
     }
 }
 
@@ -434,17 +464,56 @@ impl<W: Window, E: Elem, const N: usize> Shape for Store<W, E, N> {
                 return Flow::Next;
             }
             if let Some((host, offsets)) = together::<W>(cx, addr, imm, bytes, true) {
-                for i in 0..LANES {
-                    if cx.mask >> i & 1 != 0 {
-                        for c in 0..N {
-                            let value = (*cx.reg::<E::Reg>(uop.r[1 + c]))[i];
-                            E::put(host.add(offsets[i].wide() as usize + c * E::BYTES), value);
-                        }
-                    }
-                }
+                store_scattered::<L, E, N>(cx, uop, host, &offsets);
                 return Flow::Next;
             }
             store_slowly::<W, E, N>(cx, uop)
+        }
+    }
+}
+
+/// In order of lanes, so that the last of several lanes at a place wins.
+///
+/// # Safety
+///
+/// The active lanes at `host + offset` are writable; otherwise as [`Shape::run`].
+#[inline(always)]
+unsafe fn store_scattered<L: Level, E: Elem, const N: usize>(
+    cx: &mut Ctx,
+    uop: &Uop,
+    host: *mut u8,
+    offsets: &[u32; LANES],
+) {
+    // SAFETY: by contract.
+    unsafe {
+        if cx.mask == !0 && E::BYTES == 4 && N == 4 {
+            let halves = &*std::ptr::from_ref(offsets).cast::<[[u32; 16]; 2]>();
+            let [a, b, c, d] = word_registers(cx, uop);
+            vector::scatter4::<L>([a, b, c, d], host, &halves[0]);
+            vector::scatter4::<L>([a.add(16), b.add(16), c.add(16), d.add(16)], host, &halves[1]);
+            return;
+        }
+        if cx.mask == !0 && E::BYTES == 4 && N == 1 {
+            let src = cx.reg::<u32>(uop.r[1]).cast::<u32>();
+            for q in (0..LANES).step_by(8) {
+                if is_run(offsets, q) {
+                    let to = host.add(offsets[q] as usize).cast::<[u32; 8]>();
+                    to.write_unaligned(*src.add(q).cast::<[u32; 8]>());
+                } else {
+                    for i in q..q + 8 {
+                        host.add(offsets[i] as usize).cast::<u32>().write_unaligned(*src.add(i));
+                    }
+                }
+            }
+            return;
+        }
+        for i in 0..LANES {
+            if cx.mask >> i & 1 != 0 {
+                for c in 0..N {
+                    let value = (*cx.reg::<E::Reg>(uop.r[1 + c]))[i];
+                    E::put(host.add(offsets[i] as usize + c * E::BYTES), value);
+                }
+            }
         }
     }
 }
@@ -458,8 +527,8 @@ unsafe fn store_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop:
     unsafe {
         if cx.mask == !0 {
             if E::BYTES == 4 && N == 4 {
-                let src = [1, 2, 3, 4].map(|c| cx.reg::<u32>(uop.r[c]).cast::<u32>().cast_const());
-                vector::join4::<L>(src, p.cast());
+                let [a, b, c, d] = word_registers(cx, uop);
+                vector::join4::<L>([a, b, c, d], p.cast());
                 return;
             }
             if E::BYTES == 4 && N == 1 {
