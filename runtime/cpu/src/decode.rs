@@ -95,6 +95,13 @@ pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<P
         infos.push(UopInfo { op: inst.map_or(Op::FmaRnF32, |i| i.op), line });
         uops.push(uop);
     }
+    let mut n_loads = 0;
+    for (uop, info) in uops.iter_mut().zip(&infos) {
+        if info.op.spec().mnemonic.starts_with("ld.global") {
+            uop.extra = n_loads;
+            n_loads += 1;
+        }
+    }
     let mut fma_blocks = Vec::new();
     for (plan, &(at, after)) in plans.iter().zip(&layout.blocks) {
         uops[at].imm = fma_blocks.len() as i64;
@@ -120,6 +127,7 @@ pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<P
         file_bytes: decoder.file.n_bytes.max(SLOT_BYTES),
         n_preds: decoder.file.n_preds,
         constants: decoder.file.list,
+        n_loads,
         shared_bytes,
         shared_arrays: decoder.shared_arrays,
         fma_blocks,
@@ -216,6 +224,7 @@ const NOTHING: Uop = Uop {
     guard: NO_GUARD,
     guard_negated: false,
     is_label: false,
+    extra: 0,
     imm: 0,
 };
 
@@ -334,7 +343,7 @@ impl Decoder<'_> {
             },
         }
         let run = run.expect("every instruction has a function: a test goes through the table");
-        Ok(Uop { run, r, guard, guard_negated, is_label: false, imm })
+        Ok(Uop { run, r, guard, guard_negated, is_label: false, extra: 0, imm })
     }
 
     fn reg(&self, reg: Reg, index: usize) -> Result<u32, OperandProblem> {

@@ -38,6 +38,7 @@ impl Buffer {
 pub(crate) struct Scratch {
     regs: Buffer,
     preds: Vec<u32>,
+    last: Vec<u64>,
     shared: Buffer,
     panels: Buffer,
 }
@@ -149,6 +150,8 @@ fn work(shared: &Shared<'_>, n_blocks: usize, chunk: usize, scratch: &mut Scratc
     let regs = scratch.regs.at_least(n_warps * program.file_bytes as usize);
     scratch.preds.clear();
     scratch.preds.resize(n_warps * program.n_preds as usize + 1, 0);
+    scratch.last.clear();
+    scratch.last.resize(n_warps * program.n_loads as usize + 1, 0);
     for warp in 0..n_warps {
         for constant in &program.constants {
             // SAFETY: the register lies in the file of the warp, which lies in the buffer.
@@ -166,6 +169,7 @@ fn work(shared: &Shared<'_>, n_blocks: usize, chunk: usize, scratch: &mut Scratc
     let mut cx = Ctx {
         regs,
         preds: scratch.preds.as_mut_ptr(),
+        last: scratch.last.as_mut_ptr(),
         mask: 0,
         warp: 0,
         shared: scratch.shared.at_least(program.shared_bytes as usize + 64),
@@ -190,6 +194,7 @@ fn work(shared: &Shared<'_>, n_blocks: usize, chunk: usize, scratch: &mut Scratc
         launch,
         regs,
         preds: cx.preds,
+        last: cx.last,
         warps: vec![Warp::default(); n_warps],
         n_threads,
         steps: 0,
@@ -226,6 +231,7 @@ struct Worker<'a> {
     launch: &'a Launch<'a>,
     regs: *mut u8,
     preds: *mut u32,
+    last: *mut u64,
     warps: Vec<Warp>,
     n_threads: u32,
     /// Warp instructions of the block so far; exact if instrumented, otherwise counted at backward branches.
@@ -302,6 +308,7 @@ impl Worker<'_> {
         unsafe {
             cx.regs = self.regs.add(index * program.file_bytes as usize);
             cx.preds = self.preds.add(index * program.n_preds as usize);
+            cx.last = self.last.add(index * program.n_loads as usize);
         }
         cx.mask = warp.mask;
         std::mem::swap(&mut cx.late, &mut warp.late);
@@ -388,8 +395,12 @@ unsafe fn run<const INSTRUMENTED: bool>(
                 flow
             }
         };
+        if flow == Flow::Next {
+            pc += 1;
+            continue;
+        }
         match flow {
-            Flow::Next => pc += 1,
+            Flow::Next => {}
             Flow::Jump => {
                 let target = cx.target as usize;
                 if !INSTRUMENTED && target <= pc {

@@ -53,6 +53,8 @@ pub(crate) struct Uop {
     pub(crate) guard_negated: bool,
     /// Whether a branch may lead here.
     pub(crate) is_label: bool,
+    /// Index of a global load in [`Ctx::last`].
+    pub(crate) extra: u32,
     /// Address offset, branch target or packed literals; see the operation.
     pub(crate) imm: i64,
 }
@@ -85,6 +87,8 @@ pub(crate) struct Program {
     /// Bytes of a warp's register file.
     pub(crate) file_bytes: u32,
     pub(crate) n_preds: u32,
+    /// Global loads.
+    pub(crate) n_loads: u32,
     /// Bytes of shared memory, with red zones if the program is for checking mode.
     pub(crate) shared_bytes: u32,
     /// Valid ranges of shared memory: (first byte, bytes).
@@ -131,6 +135,8 @@ pub(crate) struct Ctx {
     pub(crate) regs: *mut u8,
     /// Its predicates.
     pub(crate) preds: *mut u32,
+    /// Where its loads from global memory began when they were last executed.
+    pub(crate) last: *mut u64,
     /// Active lanes.
     pub(crate) mask: u32,
     /// Its index in the block.

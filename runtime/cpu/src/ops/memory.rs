@@ -163,31 +163,82 @@ pub(crate) fn st<W: Window, E: Elem, const N: usize>() -> Store<W, E, N> {
     Store(PhantomData)
 }
 
+/// Whether every active lane `i` is at `origin + i * stride`.
+///
+/// # Safety
+///
+/// The machine has the features of `L`.
+#[inline(always)]
+unsafe fn is_affine<L: Level, A: Address>(addr: &[A; LANES], origin: A, stride: u64, mask: u32) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if L::KIND == Simd::Avx512 {
+        use std::arch::x86_64::*;
+        let p = addr.as_ptr().cast::<u8>();
+        let mut differs = 0u32;
+        // SAFETY: AVX-512 is there; the array has 32 lanes of 4 or 8 bytes.
+        unsafe {
+            if size_of::<A>() == 8 {
+                let s = stride as i64;
+                let steps = _mm512_setr_epi64(0, s, 2 * s, 3 * s, 4 * s, 5 * s, 6 * s, 7 * s);
+                for q in 0..4 {
+                    let first = origin.wide().wrapping_add(8 * q as u64 * stride) as i64;
+                    let expected = _mm512_add_epi64(_mm512_set1_epi64(first), steps);
+                    let found = _mm512_loadu_epi64(p.add(64 * q).cast());
+                    differs |= u32::from(_mm512_cmpneq_epi64_mask(found, expected)) << (8 * q);
+                }
+            } else {
+                let s = stride as i32;
+                let low = _mm512_setr_epi32(0, s, 2 * s, 3 * s, 4 * s, 5 * s, 6 * s, 7 * s, 8 * s, 9 * s, 10 * s, 11 * s, 12 * s, 13 * s, 14 * s, 15 * s);
+                for h in 0..2 {
+                    let first = (origin.wide() as u32).wrapping_add(16 * h as u32 * stride as u32) as i32;
+                    let expected = _mm512_add_epi32(_mm512_set1_epi32(first), low);
+                    let found = _mm512_loadu_epi32(p.add(64 * h).cast());
+                    differs |= u32::from(_mm512_cmpneq_epi32_mask(found, expected)) << (16 * h);
+                }
+            }
+        }
+        return differs & mask == 0;
+    }
+    let mut diff = A::default();
+    let mut expected = [0u64; LANES];
+    for (i, x) in expected.iter_mut().enumerate() {
+        *x = origin.wide().wrapping_add(i as u64 * stride);
+    }
+    if mask == !0 {
+        for i in 0..LANES {
+            diff = diff.or(addr[i].differs(expected[i]));
+        }
+    } else {
+        for i in 0..LANES {
+            diff = diff.or(addr[i].differs(expected[i]).keep(mask >> i & 1));
+        }
+    }
+    diff.wide() == 0
+}
+
 /// Where lane 0 would be if every active lane is `bytes` behind its left neighbour and all are accessible.
 ///
 /// # Safety
 ///
-/// `cx.mask` is not 0.
+/// `cx.mask` is not 0; the machine has the features of `L`.
 #[inline(always)]
-unsafe fn neighbours<W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, bytes: u64, store: bool) -> Option<*mut u8> {
+unsafe fn neighbours<L: Level, W: Window>(
+    cx: &Ctx,
+    addr: &[W::Addr; LANES],
+    imm: u64,
+    bytes: u64,
+    store: bool,
+) -> Option<*mut u8> {
     let (first, last) = if cx.mask == !0 { (0, 31) } else { (cx.mask.trailing_zeros(), 31 - cx.mask.leading_zeros()) };
-    let (a, z) = (addr[first as usize], addr[last as usize]);
+    // SAFETY: a lane is active, so that both are at most 31.
+    let (a, z) = unsafe { (*addr.get_unchecked(first as usize), *addr.get_unchecked(last as usize)) };
     let span = u64::from(last - first) * bytes;
     if z.minus(a).differs(span).wide() != 0 {
         return None;
     }
     let origin = a.minus(W::Addr::default().plus(u64::from(first) * bytes));
-    let mut diff = W::Addr::default();
-    if cx.mask == !0 {
-        for (i, x) in addr.iter().enumerate() {
-            diff = diff.or(x.minus(origin).differs(i as u64 * bytes));
-        }
-    } else {
-        for (i, x) in addr.iter().enumerate() {
-            diff = diff.or(x.minus(origin).differs(i as u64 * bytes).keep(cx.mask >> i & 1));
-        }
-    }
-    if diff.wide() != 0 {
+    // SAFETY: by contract.
+    if !unsafe { is_affine::<L, W::Addr>(addr, origin, bytes, cx.mask) } {
         return None;
     }
     let p = W::range(cx, a.plus(imm).wide(), span + bytes, bytes, store)?;
@@ -195,17 +246,42 @@ unsafe fn neighbours<W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, byt
 }
 
 /// The common place of all active lanes, if there is one and it is accessible.
+///
+/// # Safety
+///
+/// The machine has the features of `L`.
 #[inline(always)]
-fn common<W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, bytes: u64) -> Option<*mut u8> {
+unsafe fn common<L: Level, W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, bytes: u64) -> Option<*mut u8> {
     let a = addr[cx.mask.trailing_zeros() as usize & 31];
-    let mut diff = W::Addr::default();
-    for (i, x) in addr.iter().enumerate() {
-        diff = diff.or(x.minus(a).keep(cx.mask >> i & 1));
-    }
-    if diff.wide() != 0 {
+    // SAFETY: by contract.
+    if !unsafe { is_affine::<L, W::Addr>(addr, a, 0, cx.mask) } {
         return None;
     }
     W::range(cx, a.plus(imm).wide(), bytes, bytes, false)
+}
+
+/// Fetches what the warp will load when it comes here again, if it moves on as it did since the last time.
+///
+/// # Safety
+///
+/// `uop.extra` is the instruction's index in `cx.last`.
+#[inline(always)]
+unsafe fn prefetch<const N_LINES: usize>(cx: &Ctx, uop: &Uop, first: u64, at: impl Fn(usize) -> *const u8) {
+    // SAFETY: by contract; a prefetch of any address is harmless.
+    unsafe {
+        let last = cx.last.add(uop.extra as usize);
+        let step = first.wrapping_sub(*last);
+        *last = first;
+        if step != 0 && step.wrapping_add(1 << 20) < 1 << 21 {
+            #[cfg(target_arch = "x86_64")]
+            for line in 0..N_LINES {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(at(line).wrapping_add(step as usize).cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = at;
+        }
+    }
 }
 
 /// A host pointer and offsets of the active lanes (0 for the others) from it, if all lie in one window of
@@ -243,12 +319,19 @@ impl<W: Window, E: Elem, const N: usize> Shape for Load<W, E, N> {
         // before a destination, which may share their slot, is written.
         unsafe {
             let addr = &*cx.reg::<W::Addr>(uop.r[0]);
-            if let Some(p) = neighbours::<W>(cx, addr, imm, bytes, false) {
+            if let Some(p) = neighbours::<L, W>(cx, addr, imm, bytes, false) {
+                if W::SPACE == Space::Global {
+                    if N * E::BYTES >= 16 {
+                        prefetch::<8>(cx, uop, addr[0].wide(), |line| p.wrapping_add(64 * line));
+                    } else {
+                        prefetch::<2>(cx, uop, addr[0].wide(), |line| p.wrapping_add(64 * line));
+                    }
+                }
                 load_neighbours::<L, E, N>(cx, uop, p);
                 return Flow::Next;
             }
             if addr[0] == addr[31]
-                && let Some(p) = common::<W>(cx, addr, imm, bytes)
+                && let Some(p) = common::<L, W>(cx, addr, imm, bytes)
             {
                 let mut values = [E::Reg::default(); N];
                 for c in 0..N {
@@ -260,6 +343,9 @@ impl<W: Window, E: Elem, const N: usize> Shape for Load<W, E, N> {
                 return Flow::Next;
             }
             if let Some((host, offsets)) = together::<W>(cx, addr, imm, bytes, false) {
+                if W::SPACE == Space::Global && cx.mask == !0 {
+                    prefetch::<8>(cx, uop, addr[0].wide(), |line| host.wrapping_add(offsets[4 * line] as usize));
+                }
                 load_scattered::<L, E, N>(cx, uop, host, &offsets);
                 return Flow::Next;
             }
@@ -279,6 +365,10 @@ unsafe fn load_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop: 
         if cx.mask == !0 {
             if E::BYTES == 4 && N == 4 {
                 vector::split4::<L>(p.cast(), word_registers(cx, uop));
+                return;
+            }
+            if E::BYTES == size_of::<E::Reg>() && N == 1 {
+                *cx.reg::<E::Reg>(uop.r[1]) = p.cast::<[E::Reg; LANES]>().read_unaligned();
                 return;
             }
             for c in 0..N {
@@ -459,7 +549,7 @@ impl<W: Window, E: Elem, const N: usize> Shape for Store<W, E, N> {
         // SAFETY: by the contract of `run`, and because the accesses were checked.
         unsafe {
             let addr = &*cx.reg::<W::Addr>(uop.r[0]);
-            if let Some(p) = neighbours::<W>(cx, addr, imm, bytes, true) {
+            if let Some(p) = neighbours::<L, W>(cx, addr, imm, bytes, true) {
                 store_neighbours::<L, E, N>(cx, uop, p);
                 return Flow::Next;
             }
@@ -531,8 +621,8 @@ unsafe fn store_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop:
                 vector::join4::<L>([a, b, c, d], p.cast());
                 return;
             }
-            if E::BYTES == 4 && N == 1 {
-                p.cast::<[u32; LANES]>().write_unaligned(*cx.reg::<u32>(uop.r[1]));
+            if E::BYTES == size_of::<E::Reg>() && N == 1 {
+                p.cast::<[E::Reg; LANES]>().write_unaligned(*cx.reg::<E::Reg>(uop.r[1]));
                 return;
             }
             for c in 0..N {
@@ -654,8 +744,8 @@ impl Shape for CpAsync {
             let (shared, global) = (&*cx.reg::<u32>(uop.r[0]), &*cx.reg::<u64>(uop.r[1]));
             if cx.mask == !0
                 && cx.late.is_none()
-                && let Some(dst) = neighbours::<Shared>(cx, shared, to, n_bytes, true)
-                && let Some(src) = neighbours::<Global>(cx, global, from, n_bytes, false)
+                && let Some(dst) = neighbours::<L, Shared>(cx, shared, to, n_bytes, true)
+                && let Some(src) = neighbours::<L, Global>(cx, global, from, n_bytes, false)
             {
                 std::ptr::copy_nonoverlapping(src, dst, LANES * n_bytes as usize);
                 return Flow::Next;

@@ -33,28 +33,26 @@ impl Shape for MovSpecial {
     #[inline(always)]
     unsafe fn run<L: Level>(&self, cx: &mut Ctx, uop: &Uop) -> Flow {
         let first = cx.warp * LANES as u32;
+        let axis = (uop.imm % 3) as usize % 3;
         let mut out = [0u32; LANES];
-        let axis = (uop.imm % 3) as usize;
-        match uop.imm {
-            0 if cx.ntid[1] == 1 && cx.ntid[2] == 1 => {
-                for (i, x) in out.iter_mut().enumerate() {
-                    *x = first + i as u32;
-                }
-            }
+        let (base, step) = match uop.imm {
+            0 if cx.ntid[1] == 1 && cx.ntid[2] == 1 => (first, 1),
             0..3 => {
                 for (i, x) in out.iter_mut().enumerate() {
                     *x = cx.tid(i as u32)[axis];
                 }
+                // SAFETY: by the contract of `run`.
+                unsafe { store::<L, u32>(cx, uop.r[0], &out) }
+                return Flow::Next;
             }
-            3..6 => out = [cx.ntid[axis]; LANES],
-            6..9 => out = [cx.ctaid[axis]; LANES],
-            9..12 => out = [cx.nctaid[axis]; LANES],
-            12 => {
-                for (i, x) in out.iter_mut().enumerate() {
-                    *x = i as u32;
-                }
-            }
-            _ => out = [cx.warp; LANES],
+            3..6 => (cx.ntid[axis], 0),
+            6..9 => (cx.ctaid[axis], 0),
+            9..12 => (cx.nctaid[axis], 0),
+            12 => (0, 1),
+            _ => (cx.warp, 0),
+        };
+        for (i, x) in out.iter_mut().enumerate() {
+            *x = base + step * i as u32;
         }
         // SAFETY: by the contract of `run`.
         unsafe { store::<L, u32>(cx, uop.r[0], &out) }
