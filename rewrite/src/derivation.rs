@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use egg::Id;
-use eggine_ir::{Graph, NodeKind, Value};
+use eggine_ir::{Graph, NodeKind, Op, Value};
 
 use crate::facts::EGraph;
 use crate::lang::{ENode, has_attrs};
@@ -137,18 +137,33 @@ impl Claim {
         for (value, node) in self.region.nodes.iter() {
             let class = match &node.kind {
                 NodeKind::Input { .. } => *args.next()?,
-                NodeKind::Const(tensor) => egraph.lookup(ENode::Const(Literal::from_tensor(tensor)?))?,
+                // The element of a large uniform constant is in the e-graph only with its shape.
+                NodeKind::Const(tensor) => match egraph.lookup(ENode::Const(Literal::from_tensor(tensor)?)) {
+                    Some(class) => class,
+                    None => continue,
+                },
+                NodeKind::Apply(Op::Expand, _, operands) if self.is_uniform(operands[0]) => {
+                    let NodeKind::Const(one) = &self.region.nodes[operands[0]].kind else { return None };
+                    egraph.lookup(ENode::Const(Literal::from_tensor(one)?.with_shape_of(&node.ty)?))?
+                }
                 NodeKind::Apply(op, attrs, operands) => {
                     let mut children = Vec::new();
                     if has_attrs(*op) {
                         children.push(egraph.lookup(ENode::Attrs(attrs.clone()))?);
                     }
-                    children.extend(operands.iter().map(|operand| classes[operand]));
+                    for operand in operands {
+                        children.push(*classes.get(operand)?);
+                    }
                     egraph.lookup(ENode::Apply(*op, children))?
                 }
             };
             classes.insert(value, egraph.find(class));
         }
-        self.region.outputs.first().map(|output| classes[output])
+        self.region.outputs.first().and_then(|output| classes.get(output)).copied()
+    }
+
+    /// Whether the value is a constant of one element.
+    fn is_uniform(&self, value: Value) -> bool {
+        matches!(&self.region.nodes[value].kind, NodeKind::Const(tensor) if tensor.n_elems() == 1)
     }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eggine_ir::graph::OpClass;
-use eggine_ir::{Graph, Value};
+use eggine_ir::{Attr, Graph, Op, TensorType, Value};
 
 use super::choice::{Choice, is_given};
 use super::space::{CompId, Space, TensorClassId};
 use crate::cost::CostMemo;
+use crate::literal::{Literal, MAX_ELEMS};
 
 /// A larger region is never one kernel; it keeps the search from building monsters.
 const MAX_REGION_NODES: usize = 160;
@@ -305,7 +306,7 @@ pub(crate) fn build(space: &Space, choice: &Choice, comps: &[CompId], loads: &[T
     for &comp in comps {
         let class = &space.comps[comp];
         let value = match (&class.literal, choice.term(space, comp)) {
-            (Some(literal), _) => graph.constant(literal.to_tensor()),
+            (Some(literal), _) => constant(&mut graph, literal),
             (None, Some(term)) => {
                 let args: Vec<Value> = term.args.iter().map(|arg| value_of[arg]).collect();
                 graph.apply(term.op, term.attrs.clone(), &args).expect("the e-graph is well-typed")
@@ -319,4 +320,18 @@ pub(crate) fn build(space: &Space, choice: &Choice, comps: &[CompId], loads: &[T
     }
     graph.outputs = comps.last().map(|comp| value_of[comp]).into_iter().collect();
     graph
+}
+
+/// A literal in a region. A large uniform one is one element, expanded, so that its text and its cost
+/// do not grow with its shape.
+fn constant(graph: &mut Graph, literal: &Literal) -> Value {
+    let extents = literal.ty().extents();
+    let one = TensorType::fixed(literal.ty().dtype, &vec![1; extents.len()]);
+    if literal.ty().n_elems() <= MAX_ELEMS {
+        return graph.constant(literal.to_tensor());
+    }
+    let one = literal.with_shape_of(&one).expect("large literals are uniform");
+    let one = graph.constant(one.to_tensor());
+    let shape = Attr::Ints(extents.iter().map(|&n| n as i64).collect());
+    graph.apply(Op::Expand, vec![shape], &[one]).expect("ones expand to anything")
 }

@@ -9,12 +9,15 @@ use crate::literal::Literal;
 /// The shape that a variable must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VarType {
-    /// `S*`, `MK` or `B*MK`: a letter for any number of leading dimensions, then one per dimension.
+    /// `S*`, `MK`, `B*MK` or `NC+S`: a letter for any number of leading dimensions, then one per
+    /// dimension, then a letter for all further ones.
     Extents {
         /// Stands for the leading dimensions, if any number may lead.
         lead: Option<char>,
         /// Stand for one extent each.
         dims: Vec<char>,
+        /// Stands for the further dimensions, if any number may follow. Not together with `lead`.
+        rest: Option<char>,
     },
     /// `~S`: any shape that broadcasts to the whole shape `S` without enlarging it.
     BroadcastsTo(char),
@@ -74,7 +77,11 @@ impl VarSpec {
                     Some((lead, dims)) => (Some(lead.chars().next()?), dims),
                     None => (None, shape),
                 };
-                VarType::Extents { lead, dims: dims.chars().collect() }
+                let (dims, rest) = match dims.split_once('+') {
+                    Some((dims, rest)) => (dims, Some(rest.chars().next()?)),
+                    None => (dims, None),
+                };
+                VarType::Extents { lead, dims: dims.chars().collect(), rest }
             }
         };
         Some(Self { name, ty, dtype, uniform, known, list })
@@ -116,17 +123,18 @@ impl Binding {
             VarType::BroadcastsTo(letter) => {
                 self.shapes.get(letter).is_some_and(|target| broadcasts_to(extents, target))
             }
-            VarType::Extents { lead, dims } => {
-                let Some(n_lead) = extents.len().checked_sub(dims.len()) else { return false };
-                let (leading, trailing) = extents.split_at(n_lead);
-                let lead_fits = match lead {
-                    Some(letter) => {
-                        self.shapes.entry(*letter).or_insert_with(|| leading.to_vec()) == leading
-                    }
-                    None => leading.is_empty(),
+            VarType::Extents { lead, dims, rest } => {
+                let Some(n_open) = extents.len().checked_sub(dims.len()) else { return false };
+                let n_lead = if lead.is_some() { n_open } else { 0 };
+                let (leading, others) = extents.split_at(n_lead);
+                let (fixed, further) = others.split_at(dims.len());
+                let mut open_fits = |letter: Option<char>, extents: &[usize]| match letter {
+                    Some(letter) => self.shapes.entry(letter).or_insert_with(|| extents.to_vec()) == extents,
+                    None => extents.is_empty(),
                 };
-                let mut pairs = dims.iter().zip(trailing);
-                lead_fits && pairs.all(|(&letter, &n)| *self.extents.entry(letter).or_insert(n) == n)
+                let open_fits = open_fits(*lead, leading) && open_fits(*rest, further);
+                let mut pairs = dims.iter().zip(fixed);
+                open_fits && pairs.all(|(&letter, &n)| *self.extents.entry(letter).or_insert(n) == n)
             }
         }
     }

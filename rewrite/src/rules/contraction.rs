@@ -12,8 +12,8 @@ pub const CONTRACTION: &[Rule] = &[
     rule("matmul-scale",          "a:B*MK b:C*KN c:=?",            "(matmul (mul ?a ?c) ?b)",              "(mul (matmul ?a ?b) ?c)",                           Real),
     rule("matmul-scale-right",    "a:B*MK b:C*KN c:=?",            "(matmul ?a (mul ?b ?c))",              "(mul (matmul ?a ?b) ?c)",                           Real),
     rule("scale-weight-matmul",   "a:B*MK b:KN! c:=?",             "(mul (matmul ?a ?b) ?c)",              "(matmul ?a (load (store (mul ?b ?c))))",            Real),
-    rule("scale-weight-conv",     "x:X* w:W*! c:T*!",            "(mul (conv ?a ?x ?w) ?c)",             "(conv ?a ?x (load (store (mul ?w (reshape ?r ?c)))))", Real).with(channel_scale),
-    rule("conv-pad",              "x:S* w:T*",                     "(conv ?a (pad ?p ?x) ?w)",             "(conv ?r ?x ?w)",                                   Real).with(padding_of_conv), // 0 · ∞ is NaN, and the padding of `conv` is not multiplied.
-    rule("conv-1x1-matmul",       "x:X* w:W*",                   "(conv ?a ?x ?w)",                      "(reshape ?r (matmul (reshape ?q ?w) (reshape ?s ?x)))", Real).with(pointwise_conv),
+    rule("scale-weight-conv",     "x:NC+S w:MD+K! c:T*!",            "(mul (conv ?a ?x ?w) ?c)",             "(conv ?a ?x (load (store (mul ?w (reshape ?r ?c)))))", Real).with(channel_scale),
+    rule("conv-pad",              "x:NC+S w:MD+K",                     "(conv ?a (pad ?p ?x) ?w)",             "(conv ?r ?x ?w)",                                   Real).with(padding_of_conv), // 0 · ∞ is NaN, and the padding of `conv` is not multiplied.
+    rule("conv-1x1-matmul",       "x:NC+S w:MC+K",                   "(conv ?a ?x ?w)",                      "(reshape ?r (matmul (reshape ?q ?w) (reshape ?s ?x)))", Real).with(pointwise_conv),
     rule("matmul-add",            "a:B*MK b:B*MK w:KN",            "(add (matmul ?a ?w) (matmul ?b ?w))",  "(matmul (add ?a ?b) ?w)",                           Real),
 ];

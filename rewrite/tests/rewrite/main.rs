@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod agents;
 mod covers;
+mod derivations;
+mod files;
+mod kernels;
 mod models;
 mod roofline;
+mod soundness;
