@@ -32,7 +32,7 @@ snapshots! {
     row_warp: "row(threads_per_row=32,rows_per_block=4,vector=4,keep=32)"
         ["softmax", "masked_softmax", "layernorm", "rms", "gemv"];
     row_part: "row(threads_per_row=8,rows_per_block=16,vector=1,keep=32)"
-        ["softmax_channels", "mean_then_softmax", "argmin_last", "reduce_first_axis"];
+        ["instance_norm", "mean_then_softmax", "argmin_last", "reduce_first_axis"];
     row_block: "row(threads_per_row=128,rows_per_block=1,vector=4,keep=8)" ["softmax_long"];
     row_arg: "row(threads_per_row=64,rows_per_block=2,vector=1,keep=0)" ["argmax"];
     contraction: "contraction(m=32,n=32,k=8,tm=4,tn=4,stages=1,pack_lhs=1,pack_rhs=1,swap=0,vector=4)"
