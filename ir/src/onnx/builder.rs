@@ -7,7 +7,7 @@
 use super::error::{ImportError, OpError};
 use super::load::{Tensors, product};
 use super::proto::TensorProto;
-use crate::graph::{Attr, Graph, NodeKind, Op, OpClass, eval, infer};
+use crate::graph::{Attr, Attrs, Graph, NodeKind, Op, OpClass, eval, infer};
 use crate::{DType, Tensor, TensorType, Value};
 
 /// A result of at most this size is folded whatever its operands are.
@@ -63,7 +63,7 @@ impl Builder {
     /// The elements of an integer operand that has to be a constant.
     pub(super) fn known_ints(&self, x: Value, what: &str) -> Result<Vec<i64>, OpError> {
         let tensor = self.known(x).ok_or_else(|| OpError::Dynamic { what: what.to_owned() })?;
-        if tensor.n_elems() > 1 << 24 {
+        if tensor.n_elems() > 1 << 28 {
             return Err(OpError::TooLarge { extents: self.dims(x) });
         }
         Ok(tensor.to_i64())
@@ -114,7 +114,7 @@ impl Builder {
         args: &[Value],
     ) -> Result<Value, OpError> {
         let types: Vec<&TensorType> = args.iter().map(|&arg| self.graph.ty(arg)).collect();
-        let attrs = attrs.into();
+        let attrs = Attrs(attrs);
         let ty = infer::infer(op, &attrs, &types)?;
         if product(&ty.extents()).is_none() {
             return Err(OpError::TooLarge {
@@ -125,7 +125,7 @@ impl Builder {
         if let Some(known) = known {
             let from: usize = known.iter().map(|tensor| tensor.bytes.len()).sum();
             let small = ty.n_bytes() <= FOLD_BYTES.max(from.saturating_mul(8)) && from < 1 << 31;
-            if small && self.cheap(op, args, &ty) {
+            if small && self.cheap(op, &attrs, args, &ty) {
                 let tensor = match op {
                     Op::Reshape => known[0].reshaped(&ty.extents()),
                     _ => eval::fold(op, &attrs, &known)?,
@@ -139,9 +139,14 @@ impl Builder {
     }
 
     /// Whether evaluating the operator takes little time beside its operands' sizes.
-    fn cheap(&self, op: Op, args: &[Value], ty: &TensorType) -> bool {
+    fn cheap(&self, op: Op, attrs: &Attrs, args: &[Value], ty: &TensorType) -> bool {
         match op.spec().class {
-            OpClass::Contract | OpClass::Window => {
+            OpClass::Window => {
+                let taps =
+                    attrs.ints(0).iter().fold(1usize, |acc, &n| acc.saturating_mul(n as usize));
+                ty.n_elems().saturating_mul(taps) <= FOLD_MACS
+            }
+            OpClass::Contract => {
                 let largest = args.iter().map(|&arg| self.ty(arg).n_elems()).max().unwrap_or(0);
                 ty.n_elems().saturating_mul(largest) <= FOLD_MACS
             }
@@ -265,6 +270,9 @@ impl Builder {
     ) -> Result<Value, OpError> {
         let mut extents = self.extents(x);
         let mut starts = vec![0; extents.len()];
+        if axis >= extents.len() {
+            return Err(OpError::Axis { axis: axis as i64, rank: extents.len() });
+        }
         starts[axis] = start as i64;
         extents[axis] = n;
         let steps = vec![1; extents.len()];

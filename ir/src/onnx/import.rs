@@ -297,6 +297,9 @@ impl Importer<'_> {
         op: &str,
     ) -> Result<Vec<Item>, OpError> {
         self.n_nodes += 1;
+        if self.n_nodes > MAX_NODES + 1 {
+            return Err(OpError::Poisoned);
+        }
         if self.n_nodes > MAX_NODES {
             return Err(OpError::Form {
                 form: format!("a model of more than {MAX_NODES} nodes"),
@@ -402,6 +405,28 @@ impl Importer<'_> {
         names.map(|name| self.output(name, &scope)).collect()
     }
 
+    /// A branch that may never run: that it does not fit the shapes is not the model's fault, but a
+    /// branch that cannot be computed cannot be selected either.
+    pub(super) fn attempt(
+        &mut self,
+        graph: &GraphProto,
+        parent: &Scope,
+        path: &str,
+    ) -> Result<Vec<Item>, OpError> {
+        let before = self.failure.take();
+        let result = self.subgraph(graph, parent, path, vec![]);
+        let inside = std::mem::replace(&mut self.failure, before);
+        match inside {
+            None => result,
+            Some(err) => Err(OpError::Form {
+                form: format!(
+                    "a condition known at run time, when one branch does not fit these shapes ({err}),"
+                ),
+                nearest: Some("a condition that folds to a constant".into()),
+            }),
+        }
+    }
+
     /// Imports the body of a function in place of its call.
     fn call(
         &mut self,
@@ -410,8 +435,8 @@ impl Importer<'_> {
         given: &BTreeMap<&str, &AttributeProto>,
         path: &str,
     ) -> Result<Vec<Item>, OpError> {
-        self.enter(path)?;
         let opsets = opsets(&function.opset_import)?;
+        self.enter(path)?;
         if inputs.len() > function.input.len() {
             self.depth -= 1;
             let function_name = function.name.clone().unwrap_or_default();

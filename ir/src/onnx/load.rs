@@ -248,7 +248,7 @@ impl Tensors {
         let indices = self.read(&proto.indices.clone().unwrap_or_default())?;
         let (extents, n_elems) = extents(&proto.dims).map_err(fail)?;
         // A dense tensor is allocated on the word of `dims`: cap it.
-        if n_elems > 1 << 28 {
+        if n_elems > 1 << 22 {
             return Err(fail(TensorProblem::Extents { dims: proto.dims.clone() }));
         }
         let (index, rank) = (indices.to_i64(), extents.len());

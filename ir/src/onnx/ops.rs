@@ -57,6 +57,10 @@ const fn microsoft(name: &'static str, handler: fn(&mut Builder, &Call) -> Outco
     Row { domain: "com.microsoft", name, since: 1, handler: Handler::Plain(handler) }
 }
 
+const fn ml(name: &'static str, handler: fn(&mut Builder, &Call) -> Outcome) -> Row {
+    Row { domain: "ai.onnx.ml", name, since: 1, handler: Handler::Plain(handler) }
+}
+
 /// The row of an operator.
 pub(super) fn find(domain: &str, name: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.name == name && row.domain == domain)
@@ -245,6 +249,7 @@ pub(super) const TABLE: &[Row] = &[
     microsoft("SkipLayerNormalization", normalize::skip_layer),
     microsoft("SimplifiedLayerNormalization", normalize::rms),
     microsoft("SkipSimplifiedLayerNormalization", normalize::skip_rms),
+    ml("Scaler", normalize::scaler),
     // Attention.
     row("Attention", 23, attention::attention),
     row("RotaryEmbedding", 23, attention::rotary_embedding),

@@ -130,7 +130,7 @@ pub(super) fn rotary_embedding(b: &mut Builder, c: &Call) -> Outcome {
     let half = rotated / 2;
     // [B, S, half] to [B, 1, S, half].
     for table in [&mut cos, &mut sin] {
-        let cut = b.rank(*table) - 1;
+        let cut = b.rank(*table).saturating_sub(1);
         *table = b.narrow(*table, cut, 0, half)?;
         *table = b.reshape(*table, &[batch, 1, steps, half])?;
     }
@@ -177,6 +177,15 @@ pub(super) fn linear_attention(b: &mut Builder, c: &Call) -> Outcome {
     };
     let (n_q, n_kv) = (count(c, "q_num_heads")?, count(c, "kv_num_heads")?);
     let (q, k, v) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    for index in [1, 2, 4, 5] {
+        if let Some(value) = c.opt(index)?.filter(|&value| b.rank(value) != 3) {
+            return Err(OpError::Operand {
+                index,
+                found: b.ty(value).to_string(),
+                expected: "rank 3".into(),
+            });
+        }
+    }
     let ([batch, steps, q_width], [_, _, v_width]) = (&b.extents(q)[..], &b.extents(v)[..]) else {
         return Err(OpError::Operand {
             index: 0,

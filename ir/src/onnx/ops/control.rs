@@ -18,8 +18,8 @@ pub(super) fn branch(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -> Out
         Some(known) if known.first() == Some(&0) => imp.subgraph(no, scope, &no_path, vec![]),
         Some(_) => imp.subgraph(yes, scope, &yes_path, vec![]),
         None => {
-            let then = imp.subgraph(yes, scope, &yes_path, vec![])?;
-            let other = imp.subgraph(no, scope, &no_path, vec![])?;
+            let then = imp.attempt(yes, scope, &yes_path)?;
+            let other = imp.attempt(no, scope, &no_path)?;
             let condition = imp.b.reshape(condition, &[])?;
             imp.b.source = c.path.to_owned();
             then.iter().zip(&other).map(|pair| both(&mut imp.b, condition, pair)).collect()
@@ -117,6 +117,9 @@ pub(super) fn unroll_loop(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
             _ => return Err(OpError::Poisoned),
         }
         state = results.by_ref().take(c.inputs.len().saturating_sub(2)).collect();
+        if state.iter().any(|item| matches!(item, Item::Poison)) {
+            return Err(OpError::Poisoned);
+        }
         for (scan, item) in scans.iter_mut().zip(results) {
             match item {
                 Item::Tensor(value) => scan.push(value),
@@ -188,6 +191,9 @@ pub(super) fn unroll_scan(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
         let mut results =
             imp.subgraph(body, scope, &format!("{}/body[{trip}]", c.path), inputs)?.into_iter();
         state = results.by_ref().take(n_states).collect();
+        if state.iter().any(|item| matches!(item, Item::Poison)) {
+            return Err(OpError::Poisoned);
+        }
         for (scan, item) in scans.iter_mut().zip(results) {
             match item {
                 Item::Tensor(value) => scan.push(value),
@@ -269,6 +275,9 @@ pub(super) fn split_to_sequence(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let at = axis(c.int("axis", 0)?, b.rank(x))?;
     let n = b.extents(x)[at];
+    if n > 1 << 16 {
+        return c.form(format!("a sequence of up to {n} parts"), "at most 65536");
+    }
     let keep = c.opt(1)?.is_some() || c.int("keepdims", 1)? != 0;
     let sizes: Vec<usize> = match c.opt(1)? {
         None => vec![1; n],

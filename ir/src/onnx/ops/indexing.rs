@@ -120,6 +120,9 @@ fn scatter(
 ) -> Result<Value, OpError> {
     let reduction = c.word("reduction", "none")?;
     let n = b.extents(data)[0];
+    if n > 1 << 26 {
+        return Err(OpError::TooLarge { extents: vec![n as i64] });
+    }
     let mut sorted = targets.to_vec();
     sorted.sort_unstable();
     let distinct = sorted.windows(2).all(|pair| pair[0] != pair[1]);

@@ -185,7 +185,7 @@ pub(super) fn split(b: &mut Builder, c: &Call) -> Outcome {
         }
     };
     if parts.iter().try_fold(0usize, |acc, &n| acc.checked_add(n)) != Some(total)
-        || parts.len() < n_outputs
+        || parts.len() != n_outputs
     {
         let expected = format!("{n_outputs} parts that add up to {total}");
         return Err(OpError::Attribute {
@@ -352,7 +352,10 @@ pub(super) fn space_to_depth(b: &mut Builder, c: &Call) -> Outcome {
     let (x, e, size) = blocks(b, c)?;
     let split = b.reshape(x, &[e[0], e[1], e[2] / size, size, e[3] / size, size])?;
     let moved = b.transpose(split, &[0, 3, 5, 1, 2, 4])?;
-    one(b.reshape(moved, &[e[0], e[1] * size * size, e[2] / size, e[3] / size])?)
+    one(b.reshape(
+        moved,
+        &[e[0], e[1].saturating_mul(size * size).min(1 << 40), e[2] / size, e[3] / size],
+    )?)
 }
 
 /// Known lengths: slices, of which the first part is reversed, side by side.
@@ -380,7 +383,11 @@ pub(super) fn reverse_sequence(b: &mut Builder, c: &Call) -> Outcome {
 
 /// Exchanges two axes.
 pub(super) fn swap(b: &mut Builder, x: Value, i: usize, j: usize) -> Result<Value, OpError> {
-    let mut perm: Vec<usize> = (0..b.rank(x)).collect();
+    let rank = b.rank(x);
+    if let Some(&axis) = [i, j].iter().find(|&&axis| axis >= rank) {
+        return Err(OpError::Axis { axis: axis as i64, rank });
+    }
+    let mut perm: Vec<usize> = (0..rank).collect();
     perm.swap(i, j);
     b.transpose(x, &perm)
 }

@@ -4,7 +4,7 @@ use crate::graph::Op;
 use crate::onnx::builder::{Builder, axes, axis, ints};
 use crate::onnx::call::{Call, Item, Outcome, one};
 use crate::onnx::error::OpError;
-use crate::{DType, Value};
+use crate::{DType, Tensor, Value};
 
 /// `x * scale + shift` with both folded from the statistics, in f64 where they are known.
 pub(super) fn batch(b: &mut Builder, c: &Call) -> Outcome {
@@ -248,4 +248,18 @@ pub(super) fn lrn(b: &mut Builder, c: &Call) -> Outcome {
     let base = b.with(Op::Add, scaled, c.float("bias", 1.0)?)?;
     let power = b.with(Op::Pow, base, c.float("beta", 0.75)?)?;
     one(b.div(x, power)?)
+}
+
+/// `(x - offset) * scale`, in f32.
+pub(super) fn scaler(b: &mut Builder, c: &Call) -> Outcome {
+    let x = b.cast(c.x(0)?, DType::F32)?;
+    let list = |name: &str| -> Result<Tensor, OpError> {
+        let list = c.floats(name)?.ok_or(OpError::MissingAttribute { name: "offset and scale" })?;
+        let extents = if list.len() == 1 { vec![] } else { vec![list.len()] };
+        Ok(Tensor::from_f64(DType::F32, &extents, &list))
+    };
+    let (offset, scale) = (list("offset")?, list("scale")?);
+    let (offset, scale) = (b.constant(offset), b.constant(scale));
+    let moved = b.sub(x, offset)?;
+    one(b.mul(moved, scale)?)
 }

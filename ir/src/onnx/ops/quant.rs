@@ -234,7 +234,7 @@ pub(super) fn matmul_n_bits(b: &mut Builder, c: &Call) -> Outcome {
             expected: expected.to_string(),
         }),
     };
-    length(1, bytes.len(), n * n_blocks * blob)?;
+    length(1, bytes.len(), n.saturating_mul(n_blocks).saturating_mul(blob))?;
     length(2, scales.len(), n * n_blocks)?;
     let element = |bytes: &[i64], i: usize| match bits {
         4 => bytes[i / 2] >> (4 * (i % 2)) & 15,

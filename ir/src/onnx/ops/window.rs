@@ -25,7 +25,7 @@ impl Geometry {
 
     /// Extent of the window with its holes.
     fn window(&self, axis: usize) -> usize {
-        (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        (self.kernel[axis] - 1).saturating_mul(self.dilations[axis]).saturating_add(1)
     }
 }
 
@@ -77,7 +77,8 @@ fn geometry(c: &Call, extents: &[usize], kernel: Vec<usize>) -> Result<Geometry,
         "SAME_UPPER" | "SAME_LOWER" => {
             for axis in 0..n {
                 let positions = extents[axis].div_ceil(g.strides[axis]);
-                let reach = positions.saturating_sub(1) * g.strides[axis] + g.window(axis);
+                let reach =
+                    (positions.saturating_sub(1) * g.strides[axis]).saturating_add(g.window(axis));
                 let total = reach.saturating_sub(extents[axis]);
                 let (less, more) = (total / 2, total - total / 2);
                 (g.before[axis], g.after[axis]) =
@@ -161,7 +162,11 @@ pub(super) fn conv_transpose(b: &mut Builder, c: &Call) -> Outcome {
         // Some exporters give the whole shape.
         Some(list) if list.len() == n + 2 => Some(list[2..].to_vec()),
         Some(list) => Some(list),
-        None if same => Some((0..n).map(|axis| (extents[axis] * strides[axis]) as i64).collect()),
+        None if same => Some(
+            (0..n)
+                .map(|axis| extents[axis].saturating_mul(strides[axis]).min(1 << 40) as i64)
+                .collect(),
+        ),
         None => None,
     };
     if let Some(wanted) = wanted {
@@ -170,10 +175,9 @@ pub(super) fn conv_transpose(b: &mut Builder, c: &Call) -> Outcome {
             return c.form("this output_shape", "one extent per spatial axis");
         };
         for axis in 0..n {
-            let reach = strides[axis] * extents[axis].saturating_sub(1)
-                + (kernel[axis] - 1) * dilations[axis]
-                + 1;
-            let full = reach + extra[axis];
+            let steps = strides[axis].saturating_mul(extents[axis].saturating_sub(1));
+            let window = (kernel[axis] - 1).saturating_mul(dilations[axis]).saturating_add(1);
+            let full = steps.saturating_add(window).saturating_add(extra[axis]);
             if full < wanted[axis] {
                 extra[axis] += wanted[axis] - full;
             }
@@ -215,7 +219,8 @@ fn pool(b: &Builder, c: &Call, x: Value) -> Result<(Geometry, Geometry), OpError
             if (positions - 1) * g.strides[axis] >= extents[axis] + g.before[axis] {
                 positions -= 1;
             }
-            let reach = positions.saturating_sub(1) * g.strides[axis] + g.window(axis);
+            let reach =
+                (positions.saturating_sub(1) * g.strides[axis]).saturating_add(g.window(axis));
             g.after[axis] = g.after[axis].max(reach.saturating_sub(extents[axis] + g.before[axis]));
         }
     }
@@ -231,6 +236,9 @@ pub(super) fn max_pool(b: &mut Builder, c: &Call) -> Outcome {
     one(b.apply(Op::MaxPool, g.attrs(), &[x])?)
 }
 
+/// More divisors that differ are not written out.
+const MAX_COUNTS: usize = 1 << 24;
+
 /// The sum of the window divided by the number of elements that count: known at import.
 pub(super) fn average_pool(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
@@ -238,16 +246,25 @@ pub(super) fn average_pool(b: &mut Builder, c: &Call) -> Outcome {
     let sum = b.apply(Op::SumPool, g.attrs(), &[x])?;
     let include = c.int("count_include_pad", 0)? != 0;
     let (from, to) = (b.extents(x), b.extents(sum));
+    if to[2..].iter().product::<usize>() > MAX_COUNTS {
+        return c.form(
+            format!("a pool of {} positions", to[2..].iter().product::<usize>()),
+            "fewer positions",
+        );
+    }
     let mut counts = vec![1.0];
     for axis in 0..g.kernel.len() {
         let (low, high) = match include {
             true => (0, declared.before[axis] + from[axis + 2] + declared.after[axis]),
             false => (declared.before[axis], declared.before[axis] + from[axis + 2]),
         };
+        // Taps at or behind `low`, less those at or behind `high`.
+        let before = |start: usize, end: usize| {
+            end.saturating_sub(start).div_ceil(g.dilations[axis]).min(g.kernel[axis])
+        };
         let inside = |position: usize| {
-            let taps =
-                (0..g.kernel[axis]).map(|tap| position * g.strides[axis] + tap * g.dilations[axis]);
-            taps.filter(|at| (low..high).contains(at)).count() as f64
+            let start = position * g.strides[axis];
+            (before(start, high) - before(start, low)) as f64
         };
         let along: Vec<f64> = (0..to[axis + 2]).map(inside).collect();
         counts = counts
