@@ -413,3 +413,13 @@ fn a_lstm_step_is_the_textbooks() {
     assert_near(&results[0].1, &all);
     assert_near(&[results[1].1[0], results[2].1[0]], &[h, c]);
 }
+
+#[test]
+fn attention_that_sees_nothing_is_zero() {
+    let m =
+        model(23).input("q", DType::F32, "1,1,2,1").floats("k", &[1, 1, 2, 1], &[0.0, f32::NAN]);
+    let m = m.floats("v", &[1, 1, 2, 1], &[5.0, 7.0]);
+    let m = m.constant("m", &Tensor::from_i64(DType::Bool, &[2, 2], &[1, 0, 0, 0]));
+    let m = m.op("Attention", &["q", "k", "v", "m"], &["y"], vec![]).output("y");
+    assert_near(&m.on(&[1, 1, 2, 1], &[1.0, 1.0]).1, &[5.0, 0.0]);
+}

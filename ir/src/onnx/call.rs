@@ -1,6 +1,7 @@
 //! One node with its operands and attributes resolved: what a handler of the operator table sees.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::OpError;
 use super::proto::{AttributeProto, GraphProto, TensorProto};
@@ -43,6 +44,8 @@ pub(super) struct Call<'a> {
     pub(super) inputs: Vec<Option<Item>>,
     /// Attributes by name, references to a function's attributes resolved.
     pub(super) attrs: BTreeMap<&'a str, &'a AttributeProto>,
+    /// Attributes that the handler has looked at.
+    pub(super) seen: RefCell<BTreeSet<String>>,
     /// Names of the results; an empty one is not wanted.
     pub(super) outputs: &'a [String],
 }
@@ -107,6 +110,7 @@ impl<'a> Call<'a> {
     }
 
     fn attr(&self, name: &str, kind: i32) -> Result<Option<&'a AttributeProto>, OpError> {
+        self.seen.borrow_mut().insert(name.to_owned());
         let Some(&attr) = self.attrs.get(name) else { return Ok(None) };
         match attr.r#type.unwrap_or(0) {
             // Old files leave the type out.
@@ -119,7 +123,60 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Attributes that may stay unread: they change nothing here (training, layouts of results that are
+    /// refused, hints), or nothing for the operands at hand (an axis beside a scalar).
+    const FREE: &'static [&'static str] = &[
+        "hidden_size",
+        "momentum",
+        "storage_order",
+        "saturate",
+        "chunk_size",
+        "seed",
+        "ratio",
+        "axis",
+        "block_size",
+        "output_dtype",
+        "noop_with_empty_axes",
+        "softmax_precision",
+        "extrapolation_value",
+        "cubic_coeff_a",
+        "exclude_outside",
+        "nearest_mode",
+        "keep_aspect_ratio_policy",
+        "precision",
+        "round_mode",
+        "value",
+        "qk_matmul_output_mode",
+        "sorted",
+        "dtype",
+        "detect_negative",
+        "detect_positive",
+        "activation_alpha",
+        "activation_beta",
+        "accuracy_level",
+        "linear_before_reset",
+        "num_heads",
+        "q_num_heads",
+        "kv_num_heads",
+        "consumed_inputs",
+        "auto_pad",
+        "epsilon",
+        "kernel_shape",
+        "is_test",
+        "stash_type",
+        "training_mode",
+    ];
+
+    /// An attribute that the handler has not looked at and that may mean something.
+    pub(super) fn unread(&self) -> Option<&'a str> {
+        let seen = self.seen.borrow();
+        let free =
+            |name: &str| Self::FREE.contains(&name) || name.is_empty() || seen.contains(name);
+        self.attrs.keys().copied().find(|name| !free(name))
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
+        self.seen.borrow_mut().insert(name.to_owned());
         self.attrs.contains_key(name)
     }
 

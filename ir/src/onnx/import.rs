@@ -356,10 +356,20 @@ impl Importer<'_> {
             self.walk_subgraphs(&attrs, scope, path);
             return Err(OpError::Poisoned);
         }
-        let call = Call { opset, path, inputs, attrs, outputs: &node.output };
+        let seen = std::cell::RefCell::default();
+        let call = Call { opset, path, inputs, attrs, seen, outputs: &node.output };
         self.b.source = path.to_owned();
         match row.handler {
-            Handler::Plain(f) => f(&mut self.b, &call),
+            Handler::Plain(f) => {
+                let results = f(&mut self.b, &call)?;
+                match call.unread() {
+                    None => Ok(results),
+                    // A form of the operator that is newer than its handler: nothing is ignored silently.
+                    Some(name) => {
+                        Err(OpError::Form { form: format!("attribute `{name}`"), nearest: None })
+                    }
+                }
+            }
             Handler::Control(f) => f(self, scope, &call),
         }
     }

@@ -60,6 +60,15 @@ fn all_unsupported_operators_are_listed_with_their_paths() {
 }
 
 #[test]
+fn an_attribute_that_no_handler_reads_is_not_ignored() {
+    let m = single(13, "Relu", "4", vec![int("window", 3)]);
+    insta::assert_snapshot!(m.import().unwrap_err(), @r"
+    one operator is not supported
+      Relu_y: ai.onnx.Relu (opset 13) on f32[4]: attribute `window` is not supported
+    ");
+}
+
+#[test]
 fn malformed_nodes_are_named() {
     let message = |m: Build| m.import().unwrap_err().to_string();
     let m = model(13).input("x", DType::F32, "2,3").floats("w", &[4, 2], &[0.0; 8]);

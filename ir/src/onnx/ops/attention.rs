@@ -52,6 +52,18 @@ fn share(b: &mut Builder, x: Value, n: usize) -> Result<Value, OpError> {
     b.reshape(wide, &[batch, n, steps, width])
 }
 
+/// Softmax over the last axis where a row that sees nothing is 0: a sum is at least 1 unless it is 0.
+fn masked_softmax(b: &mut Builder, scores: Value) -> Result<Value, OpError> {
+    let max = b.reduce(Op::ReduceMax, scores, &[3], true)?;
+    let least = if b.dtype(scores) == DType::F16 { -65504.0 } else { f64::from(f32::MIN) };
+    let max = b.with(Op::Max, max, least)?;
+    let shifted = b.sub(scores, max)?;
+    let exp = b.unary(Op::Exp, shifted)?;
+    let sum = b.reduce(Op::ReduceSum, exp, &[3], true)?;
+    let sum = b.with(Op::Max, sum, 1.0)?;
+    b.div(exp, sum)
+}
+
 /// `softmax(scale Q Kᵀ + mask) V`, grouped heads, caches joined in front, causal and softcap.
 pub(super) fn attention(b: &mut Builder, c: &Call) -> Outcome {
     let flat = b.rank(c.x(0)?) == 3;
@@ -78,32 +90,37 @@ pub(super) fn attention(b: &mut Builder, c: &Call) -> Outcome {
     let q = b.with(Op::Mul, q, scale)?;
     let mut scores = b.matmul(q, turned)?;
     let raw = scores;
-    let (low, zero) = (b.scalar_like(q, f64::NEG_INFINITY), b.scalar_like(q, 0.0));
-    if c.int("is_causal", 0)? != 0 {
-        let row = b.iota(&[rows, 1], 0, DType::I64)?;
-        let row = b.with(Op::Add, row, past as f64)?;
-        let column = b.iota(&[1, columns], 1, DType::I64)?;
-        let seen = b.binary(Op::Le, column, row)?;
-        let bias = b.select(seen, zero, low)?;
-        scores = b.add(scores, bias)?;
-    }
-    if let Some(mask) = c.opt(3)? {
-        let bias = match b.dtype(mask) {
-            DType::Bool => b.select(mask, zero, low)?,
-            _ => mask,
-        };
-        scores = b.add(scores, bias)?;
-    }
     let cap = c.float("softcap", 0.0)?;
     if cap != 0.0 {
         let small = b.with(Op::Div, scores, cap)?;
         let tanh = b.unary(Op::Tanh, small)?;
         scores = b.with(Op::Mul, tanh, cap)?;
     }
+    // Where nothing may be seen the score is -inf whatever it was: a NaN there must not spread.
+    let low = b.scalar_like(q, f64::NEG_INFINITY);
+    let causal = c.int("is_causal", 0)? != 0;
+    if causal {
+        let row = b.iota(&[rows, 1], 0, DType::I64)?;
+        let row = b.with(Op::Add, row, past as f64)?;
+        let column = b.iota(&[1, columns], 1, DType::I64)?;
+        let seen = b.binary(Op::Le, column, row)?;
+        scores = b.select(seen, scores, low)?;
+    }
+    let mask = c.opt(3)?;
+    if let Some(mask) = mask {
+        scores = match b.dtype(mask) {
+            DType::Bool => b.select(mask, scores, low)?,
+            _ => b.add(scores, mask)?,
+        };
+    }
     if c.wants(3) && c.int("qk_matmul_output_mode", 0)? != 0 {
         return c.form("this qk_matmul_output_mode", "mode 0");
     }
-    let weights = softmax_at(b, scores, 3)?;
+    let weights = if causal || mask.is_some() {
+        masked_softmax(b, scores)?
+    } else {
+        softmax_at(b, scores, 3)?
+    };
     let mut y = b.matmul(weights, v)?;
     if flat {
         let width = b.extents(y)[3];
@@ -172,7 +189,8 @@ pub(super) fn linear_attention(b: &mut Builder, c: &Call) -> Outcome {
         "delta" => (false, true),
         "gated_delta" => (true, true),
         other => {
-            return c.form(format!("update rule `{other}`"), "linear, gated, delta and gated_delta");
+            return c
+                .form(format!("update rule `{other}`"), "linear, gated, delta and gated_delta");
         }
     };
     let (n_q, n_kv) = (count(c, "q_num_heads")?, count(c, "kv_num_heads")?);

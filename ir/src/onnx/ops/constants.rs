@@ -17,7 +17,11 @@ pub(super) fn constant(b: &mut Builder, c: &Call) -> Outcome {
         }
         return one(b.load(proto)?);
     }
-    if let Some(attr) = c.attrs.get("sparse_value").and_then(|attr| attr.sparse_tensor.as_ref()) {
+    if let Some(attr) = Some(())
+        .filter(|()| c.has("sparse_value"))
+        .and_then(|()| c.attrs.get("sparse_value"))
+        .and_then(|attr| attr.sparse_tensor.as_ref())
+    {
         let (_, tensor) = b.tensors.read_sparse(attr)?;
         return one(b.constant(tensor));
     }
