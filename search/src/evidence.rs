@@ -81,9 +81,13 @@ pub struct Row {
     /// `pass`, or the reason why it was rejected.
     pub verdict: String,
     /// Every sample in the order taken; empty if it was not timed.
-    pub samples_ns: Vec<u64>,
+    pub samples_ns: Vec<i64>,
     /// The incumbent's samples taken in between; empty if there was none.
-    pub incumbent_ns: Vec<u64>,
+    pub incumbent_ns: Vec<i64>,
+    /// `alone`, or what the race against the incumbent showed: `faster`, `slower`, `undecided`, …
+    pub decision: String,
+    /// Median time of one launch over the believed samples; 0 if it was not timed.
+    pub median_ns: f64,
     /// Largest error against the f64 oracle as a fraction of its bound.
     pub error_of_bound: f64,
     /// Who proposed it.
@@ -95,29 +99,34 @@ pub struct Row {
 }
 
 impl Row {
-    /// Lower median of the samples.
-    pub fn median_ns(&self) -> Option<u64> {
-        median(&self.samples_ns)
-    }
-
     /// Whether the candidate may be used.
     pub fn passed(&self) -> bool {
         self.verdict == "pass"
     }
 }
 
-/// Lower median.
-pub fn median(samples: &[u64]) -> Option<u64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+/// A race of two whole engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineRow {
+    /// Samples of the challenger.
+    pub samples_ns: Vec<i64>,
+    /// Samples of the incumbent, taken in between.
+    pub incumbent_ns: Vec<i64>,
+    /// What it showed: `faster`, `slower`, `undecided`, …
+    pub decision: String,
+    /// Time of the challenger over time of the incumbent.
+    pub ratio: f64,
+    /// Lower end of the ratio's 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
 }
 
 /// How far a search had come: with it a repeat knows where the first one stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
-    /// Candidates considered, from evidence or measured.
-    pub n_steps: u64,
+    /// Candidates considered in each generation, from evidence or measured.
+    pub generations: Vec<u64>,
     /// Whether the budget was used up, or nothing was left to try (as opposed to an interrupt).
     pub finished: bool,
 }
@@ -169,14 +178,15 @@ impl Evidence {
                  CREATE TABLE IF NOT EXISTS measurement (
                      hash TEXT PRIMARY KEY, region TEXT NOT NULL, schedule TEXT NOT NULL, ptx TEXT NOT NULL,
                      device TEXT NOT NULL, method TEXT NOT NULL, verdict TEXT NOT NULL, samples_ns TEXT NOT NULL,
-                     incumbent_ns TEXT NOT NULL, error_of_bound REAL NOT NULL, agent TEXT NOT NULL,
+                     incumbent_ns TEXT NOT NULL, decision TEXT NOT NULL, median_ns REAL NOT NULL, error_of_bound REAL NOT NULL, agent TEXT NOT NULL,
                      tiling_move TEXT NOT NULL, parent TEXT NOT NULL) WITHOUT ROWID;
                  CREATE INDEX IF NOT EXISTS measurement_region ON measurement (region, device, method);
                  CREATE TABLE IF NOT EXISTS region (hash TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
                  CREATE TABLE IF NOT EXISTS engine (
-                     hash TEXT PRIMARY KEY, samples_ns TEXT NOT NULL, incumbent_ns TEXT NOT NULL) WITHOUT ROWID;
+                     hash TEXT PRIMARY KEY, samples_ns TEXT NOT NULL, incumbent_ns TEXT NOT NULL, decision TEXT NOT NULL,
+                     ratio REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL) WITHOUT ROWID;
                  CREATE TABLE IF NOT EXISTS job (
-                     hash TEXT PRIMARY KEY, n_steps INTEGER NOT NULL, finished INTEGER NOT NULL) WITHOUT ROWID;
+                     hash TEXT PRIMARY KEY, generations TEXT NOT NULL, finished INTEGER NOT NULL) WITHOUT ROWID;
                  PRAGMA user_version = {SCHEMA_VERSION};
                  COMMIT;"
             ))
@@ -197,7 +207,7 @@ impl Evidence {
     pub fn lookup(&self, key: &Key) -> Result<Option<Row>, EvidenceError> {
         let mut statement = (self.connection)
             .prepare_cached(
-                "SELECT verdict, samples_ns, incumbent_ns, error_of_bound, agent, tiling_move, parent
+                "SELECT verdict, samples_ns, incumbent_ns, decision, median_ns, error_of_bound, agent, tiling_move, parent
                  FROM measurement WHERE hash = ?1",
             )
             .map_err(|err| self.fail(err))?;
@@ -207,10 +217,12 @@ impl Evidence {
                 verdict: row.get(0)?,
                 samples_ns: numbers(&row.get::<_, String>(1)?),
                 incumbent_ns: numbers(&row.get::<_, String>(2)?),
-                error_of_bound: row.get(3)?,
-                agent: row.get(4)?,
-                tiling_move: row.get(5)?,
-                parent: row.get(6)?,
+                decision: row.get(3)?,
+                median_ns: row.get(4)?,
+                error_of_bound: row.get(5)?,
+                agent: row.get(6)?,
+                tiling_move: row.get(7)?,
+                parent: row.get(8)?,
             })
         });
         found.optional().map_err(|err| self.fail(err))
@@ -220,7 +232,7 @@ impl Evidence {
     pub fn insert(&self, row: &Row) -> Result<(), EvidenceError> {
         let key = &row.key;
         (self.connection)
-            .prepare_cached("INSERT OR IGNORE INTO measurement VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)")
+            .prepare_cached("INSERT OR IGNORE INTO measurement VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)")
             .and_then(|mut statement| {
                 statement.execute(params![
                     key.hash(),
@@ -232,6 +244,8 @@ impl Evidence {
                     row.verdict,
                     text(&row.samples_ns),
                     text(&row.incumbent_ns),
+                    row.decision,
+                    row.median_ns,
                     row.error_of_bound,
                     row.agent,
                     row.tiling_move,
@@ -250,22 +264,34 @@ impl Evidence {
         Ok(())
     }
 
-    /// Samples of a whole engine and of the one that it was compared with.
-    pub fn lookup_engine(&self, hash: &str) -> Result<Option<(Vec<u64>, Vec<u64>)>, EvidenceError> {
+    /// What a race of two whole engines showed.
+    pub fn lookup_engine(&self, hash: &str) -> Result<Option<EngineRow>, EvidenceError> {
         (self.connection)
-            .query_row("SELECT samples_ns, incumbent_ns FROM engine WHERE hash = ?1", [hash], |row| {
-                Ok((numbers(&row.get::<_, String>(0)?), numbers(&row.get::<_, String>(1)?)))
-            })
+            .query_row(
+                "SELECT samples_ns, incumbent_ns, decision, ratio, low, high FROM engine WHERE hash = ?1",
+                [hash],
+                |row| {
+                    Ok(EngineRow {
+                        samples_ns: numbers(&row.get::<_, String>(0)?),
+                        incumbent_ns: numbers(&row.get::<_, String>(1)?),
+                        decision: row.get(2)?,
+                        ratio: row.get(3)?,
+                        low: row.get(4)?,
+                        high: row.get(5)?,
+                    })
+                },
+            )
             .optional()
             .map_err(|err| self.fail(err))
     }
 
-    /// Adds such samples.
-    pub fn insert_engine(&self, hash: &str, samples_ns: &[u64], incumbent_ns: &[u64]) -> Result<(), EvidenceError> {
+    /// Adds such a race.
+    pub fn insert_engine(&self, hash: &str, row: &EngineRow) -> Result<(), EvidenceError> {
+        let EngineRow { samples_ns, incumbent_ns, decision, ratio, low, high } = row;
         (self.connection)
             .execute(
-                "INSERT OR IGNORE INTO engine VALUES (?1, ?2, ?3)",
-                params![hash, text(samples_ns), text(incumbent_ns)],
+                "INSERT OR IGNORE INTO engine VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![hash, text(samples_ns), text(incumbent_ns), decision, ratio, low, high],
             )
             .map_err(|err| self.fail(err))?;
         Ok(())
@@ -274,8 +300,9 @@ impl Evidence {
     /// How far the job with this hash had come.
     pub fn job(&self, hash: &str) -> Result<Option<JobRecord>, EvidenceError> {
         (self.connection)
-            .query_row("SELECT n_steps, finished FROM job WHERE hash = ?1", [hash], |row| {
-                Ok(JobRecord { n_steps: row.get::<_, i64>(0)?.unsigned_abs(), finished: row.get(1)? })
+            .query_row("SELECT generations, finished FROM job WHERE hash = ?1", [hash], |row| {
+                let generations = numbers(&row.get::<_, String>(0)?).into_iter().map(i64::unsigned_abs).collect();
+                Ok(JobRecord { generations, finished: row.get(1)? })
             })
             .optional()
             .map_err(|err| self.fail(err))
@@ -283,9 +310,12 @@ impl Evidence {
 
     /// Records how far the job has come.
     pub fn set_job(&self, hash: &str, record: &JobRecord) -> Result<(), EvidenceError> {
-        let n_steps = i64::try_from(record.n_steps).unwrap_or(i64::MAX);
+        let generations: Vec<String> = record.generations.iter().map(u64::to_string).collect();
         (self.connection)
-            .execute("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)", params![hash, n_steps, record.finished])
+            .execute(
+                "INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)",
+                params![hash, generations.join(" "), record.finished],
+            )
             .map_err(|err| self.fail(err))?;
         Ok(())
     }
@@ -317,12 +347,12 @@ fn classify(path: &Path, err: rusqlite::Error) -> EvidenceError {
     }
 }
 
-fn text(samples: &[u64]) -> String {
-    let samples: Vec<String> = samples.iter().map(u64::to_string).collect();
+fn text(samples: &[i64]) -> String {
+    let samples: Vec<String> = samples.iter().map(i64::to_string).collect();
     samples.join(" ")
 }
 
-fn numbers(text: &str) -> Vec<u64> {
+fn numbers(text: &str) -> Vec<i64> {
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
@@ -343,6 +373,8 @@ mod tests {
             verdict: "pass".into(),
             samples_ns: vec![3, 1, 2],
             incumbent_ns: vec![],
+            decision: "alone".into(),
+            median_ns: 2.0,
             error_of_bound: 0.25,
             agent: "tiler".into(),
             tiling_move: String::new(),
@@ -359,7 +391,6 @@ mod tests {
         let evidence = Evidence::open(&path).unwrap();
         evidence.insert(&Row { samples_ns: vec![9], ..first.clone() }).unwrap();
         assert_eq!(evidence.lookup(&first.key).unwrap(), Some(first.clone()));
-        assert_eq!(first.median_ns(), Some(2));
     }
 
     #[test]

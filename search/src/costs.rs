@@ -1,0 +1,85 @@
+//! What a region costs, for extraction: the best measured time, else the static model's prediction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use eggine_codegen_ptx::{Chip, first_schedule, predict};
+use eggine_ir::{Region, Schedule};
+use eggine_rewrite::RegionCost;
+
+/// See the [module](self).
+pub struct Costs {
+    chip: Chip,
+    /// Regions for which no kernel could be made, or none was right.
+    forbidden: BTreeSet<String>,
+    /// Best measured time of a launch, by region hash.
+    measured_ns: BTreeMap<String, f64>,
+    /// Measured over predicted time, by kernel family: what the static model is off by here.
+    scale: BTreeMap<&'static str, f64>,
+    n_asked: Mutex<u64>,
+}
+
+impl Costs {
+    /// The static model of a chip.
+    pub fn new(chip: Chip) -> Self {
+        Self { chip, forbidden: BTreeSet::new(), measured_ns: BTreeMap::new(), scale: BTreeMap::new(), n_asked: Mutex::new(0) }
+    }
+
+    /// Never again.
+    pub fn forbid(&mut self, region_hash: &str) {
+        self.forbidden.insert(region_hash.to_owned());
+    }
+
+    /// From now on the regions cost what was measured, and others of their families in proportion.
+    pub fn learn<'a>(&mut self, measured: impl Iterator<Item = (&'a Region, &'a str, &'a Schedule, f64)>) {
+        let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
+        for (region, hash, schedule, ns) in measured {
+            self.measured_ns.insert(hash.to_owned(), ns);
+            let sum = sums.entry(schedule.family()).or_default();
+            *sum = (sum.0 + ns, sum.1 + self.predict_schedule_ns(region, schedule));
+        }
+        for (family, (measured, predicted)) in sums {
+            if predicted > 0.0 {
+                self.scale.insert(family, measured / predicted);
+            }
+        }
+    }
+
+    /// How many regions extraction asked about.
+    pub fn n_asked(&self) -> u64 {
+        *self.n_asked.lock().expect("nobody panics with the lock")
+    }
+
+    /// Predicted time of a region under its first schedule.
+    pub fn predict_ns(&self, region: &Region) -> Option<f64> {
+        let schedule = first_schedule(region)?;
+        let scale = self.scale.get(schedule.family()).copied().unwrap_or(1.0);
+        Some(scale * predict(region, &schedule, &self.chip)?.ns)
+    }
+
+    /// Predicted time of a region under a schedule; infinite if the family cannot do it.
+    pub fn predict_schedule_ns(&self, region: &Region, schedule: &Schedule) -> f64 {
+        predict(region, schedule, &self.chip).map_or(f64::INFINITY, |it| it.ns)
+    }
+
+    /// The chip.
+    pub fn chip(&self) -> &Chip {
+        &self.chip
+    }
+}
+
+impl RegionCost for Costs {
+    fn cost_ns(&self, region: &Region) -> Option<f64> {
+        *self.n_asked.lock().expect("nobody panics with the lock") += 1;
+        if !self.forbidden.is_empty() || !self.measured_ns.is_empty() {
+            let hash = region.hash_hex();
+            if self.forbidden.contains(&hash) {
+                return None;
+            }
+            if let Some(ns) = self.measured_ns.get(&hash) {
+                return Some(*ns);
+            }
+        }
+        self.predict_ns(region)
+    }
+}

@@ -1,0 +1,116 @@
+//! Whole engines against each other on the device: what is served is what is compared.
+
+use eggine_ir::{DType, Tensor};
+use eggine_runtime::timing::{Contestant, Decision, race};
+use eggine_runtime::{Device, DeviceError, Engine, EngineParts, IoSpec, RunError, Session, TimingPlan};
+
+use crate::compile::CompileError;
+use crate::evidence::{EngineRow, Evidence};
+use crate::tune::SplitMix;
+
+/// Races engines, or finds the races in the evidence.
+pub(crate) struct Racer<'a> {
+    pub(crate) evidence: &'a Evidence,
+    /// Identity of the device.
+    pub(crate) device: String,
+    /// A device for each contestant.
+    pub(crate) open: &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>,
+    pub(crate) seed: u64,
+}
+
+/// Whether a race shows that the challenger is to be preferred: surely faster, or as far as is known.
+pub(crate) fn faster(row: &EngineRow) -> bool {
+    row.decision == "faster" || (row.decision == "undecided" && row.ratio < 1.0)
+}
+
+impl Racer<'_> {
+    /// Time of `challenger` over time of `incumbent`, interleaved.
+    pub(crate) fn race(&self, challenger: &EngineParts, incumbent: &EngineParts) -> Result<EngineRow, CompileError> {
+        let text = [identity(challenger), identity(incumbent), self.device.clone(), "engine-1".into()].join("\n");
+        let hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+        if let Some(row) = self.evidence.lookup_engine(&hash)? {
+            return Ok(row);
+        }
+        let mut sessions = Vec::new();
+        for parts in [challenger, incumbent] {
+            let engine = Engine::from_bytes(Engine::to_bytes(parts)?)?;
+            let mut session = Session::new((self.open)()?, &engine)?;
+            let inputs: Vec<Tensor> = engine.inputs().iter().map(|spec| random_input(spec, self.seed)).collect();
+            session.write_inputs(&inputs).map_err(device)?;
+            sessions.push(session);
+        }
+        let plan = TimingPlan {
+            n_warmups: 2,
+            min_samples: 16,
+            max_samples: 256,
+            budget_ns: 6_000_000_000,
+            half_width: 0.005,
+            give_up_ratio: 3.0,
+            seed: self.seed,
+            ..TimingPlan::default()
+        };
+        let raced = race(&plan, |contestant| {
+            let session = &mut sessions[usize::from(contestant == Contestant::Incumbent)];
+            let runs = session.time(1).map_err(device)?;
+            Ok(runs.first().map_or(0, |run| i64::try_from(run.total_ns).unwrap_or(i64::MAX)))
+        })?;
+        let decision = match raced.decision {
+            Decision::Faster => "faster",
+            Decision::Slower => "slower",
+            Decision::Undecided => "undecided",
+            Decision::GivenUp => "given-up",
+            Decision::Rejected => "rejected",
+        };
+        let (low, ratio, high) = raced.ratio.map_or((f64::MAX, f64::MAX, f64::MAX), |it| (it.low, it.median, it.high));
+        let row = EngineRow {
+            samples_ns: raced.challenger.samples_ns,
+            incumbent_ns: raced.incumbent.samples_ns,
+            decision: decision.to_owned(),
+            ratio,
+            low,
+            high,
+        };
+        self.evidence.insert_engine(&hash, &row)?;
+        Ok(row)
+    }
+}
+
+fn device(err: RunError) -> DeviceError {
+    match err {
+        RunError::Device(source) | RunError::Step { source, .. } => source,
+        other => DeviceError::Load { reason: other.to_string() },
+    }
+}
+
+/// What runs: the plan and the texts. The report and the weights do not change the time.
+fn identity(parts: &EngineParts) -> String {
+    let plan = serde_json::to_string(&parts.plan).expect("a plan serialises");
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(plan.as_bytes());
+    for text in &parts.ptx {
+        hasher.update(text.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// Small numbers: normal floats around zero, integers that are valid indices of most tables.
+pub fn random_input(spec: &IoSpec, seed: u64) -> Tensor {
+    let mut random = SplitMix(seed ^ 0x5eed);
+    let n_elems: usize = spec.extents.iter().product();
+    let mut uniform = || random.next() as f64 / u64::MAX as f64;
+    match spec.dtype {
+        dtype if dtype.is_float() => {
+            // The sum of three uniform numbers is normal enough for timing.
+            let data: Vec<f64> = (0..n_elems).map(|_| 2.0 * (uniform() + uniform() + uniform()) - 3.0).collect();
+            Tensor::from_f64(dtype, &spec.extents, &data)
+        }
+        DType::Bool => {
+            let data: Vec<i64> = (0..n_elems).map(|_| i64::from(uniform() < 0.5)).collect();
+            Tensor::from_i64(DType::Bool, &spec.extents, &data)
+        }
+        dtype => {
+            let data: Vec<i64> = (0..n_elems).map(|_| i64::from(uniform() < 0.5)).collect();
+            Tensor::from_i64(dtype, &spec.extents, &data)
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a compilation did, for people and for `--json`.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::phases::PhaseReport;
+
+/// See the [module](self).
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The file written.
+    pub engine: PathBuf,
+    /// Its hash.
+    pub engine_hash: String,
+    /// Nodes of the model, before folding.
+    pub n_model_nodes: usize,
+    /// Launches of one inference.
+    pub n_launches: usize,
+    /// Different kernels.
+    pub n_kernels: usize,
+    /// Memory between kernels.
+    pub arena_bytes: u64,
+    /// Weights, packed.
+    pub weights_bytes: u64,
+    /// Regions that extraction asked the cost of.
+    pub n_regions_priced: u64,
+    /// Candidates judged in the search, from evidence or on the device.
+    pub n_candidates: u64,
+    /// Of these, verified and measured on the device in this run.
+    pub n_measured: u64,
+    /// Of these, rejected.
+    pub n_rejected: u64,
+    /// Measured candidates per second of search.
+    pub measured_per_second: f64,
+    /// Verdicts in the evidence, by kind.
+    pub verdicts: Vec<(String, u64)>,
+    /// The first choice against this engine, if both were measured.
+    pub comparison: Option<Speedup>,
+    /// Whether an interrupt ended the search.
+    pub interrupted: bool,
+    /// Where the time went.
+    pub phases: PhaseReport,
+}
+
+/// Time of the budget-0 engine over time of the engine that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Speedup {
+    /// Median over interleaved rounds.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}

@@ -1,0 +1,147 @@
+//! Commands and their arguments, one row each.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where results are printed")]
+
+mod bench;
+mod compare;
+mod compile;
+mod doctor;
+mod explain;
+mod inspect;
+mod run;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use eggine::runtime::device::Checking;
+use eggine::search::Budget;
+use eggine::{CpuDevice, CpuOptions, Engine, Session};
+
+/// What every command may fail with.
+pub(crate) type CliError = Box<dyn Error + Send + Sync>;
+
+/// Turns ONNX models into tuned inference engines, and runs them.
+#[derive(Debug, Parser)]
+#[command(name = "eggine", version, about, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compile a model into an engine: verified always, measured as far as the budget goes.
+    Compile(compile::Args),
+    /// Run an engine on the arrays of an npz file.
+    Run(run::Args),
+    /// Run an engine on a case and compare with its expected outputs (exit 0 agrees, 1 differs).
+    Compare(compare::Args),
+    /// Time an engine.
+    Bench(bench::Args),
+    /// Show an engine's kernels, schedules, source nodes, memory and evidence.
+    Inspect(inspect::Args),
+    /// Show the named rules that lead from the source graph to each kernel.
+    Explain(explain::Args),
+    /// Check devices, assembler, SIMD level and evidence file: what works, and what to do.
+    Doctor(doctor::Args),
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, CliError> {
+    match args.command {
+        Command::Compile(args) => compile::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+    }
+}
+
+/// One message: what failed, and the chain of why, each part once.
+pub(crate) fn print_error(error: &dyn Error) {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
+        }
+        source = cause.source();
+    }
+    eprintln!("error: {message}");
+}
+
+/// `60s`, `2m`, `500` measurements, or `0`.
+pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
+    let expected = || format!("expected a time such as 60s or 2m, a number of measurements, or 0, found `{text}`");
+    if let Ok(n) = text.parse::<u64>() {
+        return Ok(if n == 0 { Budget::First } else { Budget::Measurements(n) });
+    }
+    let (number, unit_s) = match (text.strip_suffix('s'), text.strip_suffix('m'), text.strip_suffix('h')) {
+        (Some(number), ..) => (number, 1.0),
+        (_, Some(number), _) => (number, 60.0),
+        (.., Some(number)) => (number, 3600.0),
+        _ => return Err(expected()),
+    };
+    let seconds: f64 = number.trim().parse().map_err(|_| expected())?;
+    match Duration::try_from_secs_f64(seconds * unit_s) {
+        Ok(time) if !time.is_zero() => Ok(Budget::Time(time)),
+        Ok(_) => Ok(Budget::First),
+        Err(_) => Err(expected()),
+    }
+}
+
+/// `x=1,3,224,224`; a scalar is `x=`.
+pub(crate) fn parse_shape(text: &str) -> Result<(String, Vec<usize>), String> {
+    let expected = || format!("expected NAME=EXTENT,EXTENT,… such as x=1,3,224,224, found `{text}`");
+    let (name, extents) = text.rsplit_once('=').ok_or_else(expected)?;
+    let extents = extents.split(',').filter(|it| !it.is_empty()).map(str::parse).collect::<Result<_, _>>();
+    Ok((name.to_owned(), extents.map_err(|_| expected())?))
+}
+
+/// Where evidence is kept unless `--evidence` says otherwise.
+pub(crate) fn default_evidence() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join("eggine").join("evidence.sqlite"))
+}
+
+/// Prints one JSON object.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// Where an engine runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeviceArgs {
+    /// Device to run on.
+    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    device: String,
+    /// Threads of the device [default: one per core].
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Check every access: races, uninitialised reads, stray and misaligned accesses, deadlocks. Slow.
+    #[arg(long)]
+    check: bool,
+}
+
+impl DeviceArgs {
+    /// An engine loaded on the device.
+    pub(crate) fn session(&self, engine: Engine) -> Result<Session, CliError> {
+        if self.threads == Some(0) {
+            return Err("--threads 0: the device needs a thread".into());
+        }
+        let default = CpuOptions::default();
+        let n_threads = self.threads.unwrap_or(default.n_threads);
+        let checking = if self.check { Checking::Everything } else { Checking::Bounds };
+        let device = CpuDevice::new(CpuOptions { n_threads, checking, ..default });
+        Ok(Session::new(Box::new(device), &engine)?)
+    }
+}

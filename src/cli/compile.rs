@@ -1,0 +1,143 @@
+//! `eggine compile`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eggine::search::{Budget, Job, ProgressMode, Report};
+use eggine::{Case, Engine};
+
+use super::CliError;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ONNX file.
+    model: PathBuf,
+    /// The engine to write.
+    #[arg(short, long, value_name = "ENGINE")]
+    output: PathBuf,
+    /// Device to verify and measure on.
+    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
+    device: String,
+    /// A time (60s, 2m), a number of measurements, or 0: the first choice, verified but unmeasured.
+    #[arg(long, default_value = "0", value_parser = super::parse_budget)]
+    budget: Budget,
+    /// Seed of the search and of the test inputs.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Extents of an input, where the model leaves them open. May be repeated.
+    #[arg(long = "shape", value_name = "NAME=EXTENTS", value_parser = super::parse_shape)]
+    shapes: Vec<(String, Vec<usize>)>,
+    /// Take the extents from the inputs of a case.
+    #[arg(long, value_name = "CASE.npz")]
+    shapes_from: Option<PathBuf>,
+    /// Evidence database [default: eggine/evidence.sqlite in the user's cache folder].
+    #[arg(long, value_name = "FILE")]
+    evidence: Option<PathBuf>,
+    /// Write the PTX of every kernel into this folder.
+    #[arg(long, value_name = "DIR")]
+    emit_ptx: Option<PathBuf>,
+    /// PTX target.
+    #[arg(long, default_value = "sm_80")]
+    target: String,
+    /// Threads of the device and the agents [default: one per core].
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Allow rules that hold over the reals only.
+    #[arg(long)]
+    fast_math: bool,
+    /// No progress.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Set by the first Ctrl-C; the second ends the process as usual.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let mut job = Job::new(&args.model);
+    job.shapes = args.shapes.iter().cloned().collect();
+    if let Some(path) = &args.shapes_from {
+        let case = Case::read(path)?;
+        for (name, extents) in eggine::input_extents(&args.model, &case)? {
+            job.shapes.entry(name).or_insert(extents);
+        }
+    }
+    (job.budget, job.seed, job.threads) = (args.budget, args.seed, args.threads);
+    (job.target, job.fast_math) = (args.target.clone(), args.fast_math);
+    job.evidence = evidence_path(args)?;
+    job.progress = if args.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
+    let handler = ctrlc::set_handler(|| {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        eprintln!("interrupted: writing the best engine so far (again to stop at once)");
+    });
+    handler.map_err(|err| format!("cannot catch interrupts: {err}"))?;
+    let report = eggine::search::compile(&job, &args.output, &INTERRUPTED)?;
+    if let Some(folder) = &args.emit_ptx {
+        emit_ptx(&args.output, folder)?;
+    }
+    match args.json {
+        true => super::print_json(&report)?,
+        false => print(&report),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A search needs evidence; a first choice uses it only if asked to.
+fn evidence_path(args: &Args) -> Result<Option<PathBuf>, CliError> {
+    if args.evidence.is_some() || args.budget == Budget::First {
+        return Ok(args.evidence.clone());
+    }
+    let path = super::default_evidence().ok_or("no home folder for the evidence: name a file with --evidence")?;
+    if let Some(folder) = path.parent() {
+        let explain = |err| format!("cannot create `{}` for the evidence: {err}; name a file with --evidence", folder.display());
+        std::fs::create_dir_all(folder).map_err(explain)?;
+    }
+    Ok(Some(path))
+}
+
+fn emit_ptx(engine: &std::path::Path, folder: &std::path::Path) -> Result<(), CliError> {
+    let engine = Engine::open(engine)?;
+    let explain = |err: std::io::Error| format!("cannot write PTX into `{}`: {err}", folder.display());
+    std::fs::create_dir_all(folder).map_err(explain)?;
+    for (idx, kernel) in engine.manifest.kernels.iter().enumerate() {
+        std::fs::write(folder.join(format!("{}.ptx", kernel.name)), engine.ptx(idx)).map_err(explain)?;
+    }
+    Ok(())
+}
+
+fn print(report: &Report) {
+    println!("{}", report.engine.display());
+    println!("  {} launches of {} kernels, {} nodes of the model", report.n_launches, report.n_kernels, report.n_model_nodes);
+    println!("  arena {} bytes, weights {} bytes", report.arena_bytes, report.weights_bytes);
+    if report.n_candidates > 0 {
+        println!(
+            "  {} candidates, {} measured now, {} rejected; {:.1} measured per second",
+            report.n_candidates, report.n_measured, report.n_rejected, report.measured_per_second
+        );
+    }
+    if let Some(comparison) = &report.comparison {
+        println!(
+            "  time of the first choice ÷ time of this engine: {:.3} (95 % interval {:.3} to {:.3})",
+            comparison.ratio, comparison.low, comparison.high
+        );
+    }
+    let spent: Vec<String> = (report.phases.phases.iter())
+        .filter(|(_, seconds)| *seconds >= 0.005)
+        .map(|(phase, seconds)| format!("{phase:?} {seconds:.2}").to_lowercase())
+        .collect();
+    println!(
+        "  {:.2} s: {}, unattributed {:.2}",
+        report.phases.total_s,
+        spent.join(", "),
+        report.phases.unattributed_s
+    );
+    if report.interrupted {
+        println!("  interrupted: this is the best so far; run the same command again to go on");
+    }
+}

@@ -1,0 +1,89 @@
+//! `eggine doctor`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use eggine::codegen::assemble::Assembler;
+use eggine::runtime::Device;
+use eggine::search::evidence::Evidence;
+use eggine::{CpuDevice, CpuOptions};
+use serde::Serialize;
+
+use super::CliError;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Evidence database to check [default: the one that `compile` uses].
+    #[arg(long, value_name = "FILE")]
+    evidence: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    works: bool,
+    found: String,
+    advice: Option<&'static str>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let findings = vec![cpu(), assembler(), evidence(args.evidence.clone().or_else(super::default_evidence).as_deref())];
+    if args.json {
+        super::print_json(&findings)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for finding in &findings {
+        let mark = if finding.works { "ok" } else { "--" };
+        println!("{mark} {:<10} {}", finding.what, finding.found);
+        if let Some(advice) = finding.advice {
+            println!("   {:<10} {advice}", "");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cpu() -> Finding {
+    let info = CpuDevice::new(CpuOptions::default()).info();
+    let portable = info.name.contains("portable");
+    let advice = portable.then_some("no AVX2 was found: kernels run, slowly");
+    Finding { what: "cpu device", works: true, found: info.name, advice }
+}
+
+fn assembler() -> Finding {
+    match Assembler::find(None, Path::new(".")) {
+        Ok(assembler) => Finding { what: "assembler", works: true, found: format!("ptxas {}", assembler.version()), advice: None },
+        Err(err) => Finding {
+            what: "assembler",
+            works: false,
+            found: format!("{err}: PTX is emitted and run on the cpu device, but not assembled"),
+            advice: Some("optional: `cargo xtask tools` in a checkout, or put ptxas 13.0 on the path"),
+        },
+    }
+}
+
+fn evidence(path: Option<&Path>) -> Finding {
+    let what = "evidence";
+    let Some(path) = path else {
+        return Finding {
+            what,
+            works: false,
+            found: "no home folder for it".into(),
+            advice: Some("name a file with --evidence"),
+        };
+    };
+    if !path.exists() {
+        let found = format!("{} (not there yet; a search will create it)", path.display());
+        return Finding { what, works: true, found, advice: None };
+    }
+    match Evidence::open(path).and_then(|evidence| evidence.verdicts()) {
+        Ok(verdicts) => {
+            let counts: Vec<String> = verdicts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+            let counts = if counts.is_empty() { "empty".to_owned() } else { counts.join(", ") };
+            Finding { what, works: true, found: format!("{}: {counts}", path.display()), advice: None }
+        }
+        Err(err) => Finding { what, works: false, found: err.to_string(), advice: None },
+    }
+}

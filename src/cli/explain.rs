@@ -1,0 +1,47 @@
+//! `eggine explain`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use eggine::Engine;
+
+use super::CliError;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The engine.
+    engine: PathBuf,
+    /// Only this kernel.
+    kernel: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let engine = Engine::open(&args.engine)?;
+    let kernels = &engine.manifest.kernels;
+    let wanted = |name: &str| args.kernel.as_deref().is_none_or(|kernel| kernel == name);
+    if let Some(kernel) = args.kernel.as_deref().filter(|kernel| !kernels.iter().any(|it| it.name == *kernel)) {
+        let names: Vec<&str> = kernels.iter().map(|it| it.name.as_str()).collect();
+        return Err(format!("the engine has no kernel `{kernel}`; it has {}", names.join(", ")).into());
+    }
+    for (idx, record) in kernels.iter().enumerate().filter(|(_, record)| wanted(&record.name)) {
+        println!("kernel {}", record.name);
+        for step in engine.plan.steps.iter().filter(|step| step.kernel == idx) {
+            println!("  computes {}", step.sources.join(", "));
+        }
+        println!("  rules, in order of application:");
+        for (nth, rule) in record.rules.iter().enumerate() {
+            println!("    {:>3}. {rule}", nth + 1);
+        }
+        println!("  region {}:", &record.region_hash[..16.min(record.region_hash.len())]);
+        for line in record.region.lines() {
+            println!("    {line}");
+        }
+        println!("  schedule {} (proposed by {})", record.schedule, record.agent);
+        let verdict = record.verdict.as_deref().unwrap_or("not verified");
+        match record.error_ratio {
+            Some(ratio) => println!("  {verdict}: largest error {ratio:.3} of the bound\n"),
+            None => println!("  {verdict}\n"),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,176 @@
+//! The `eggine` command, end to end: the main job on a model that the repository ships, and one clear
+//! message for each kind of bad input.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models").join(name)
+}
+
+fn eggine(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_eggine")).args(args).output().unwrap()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Asserts that the command fails with one line that contains all of `words`, and does not panic.
+#[track_caller]
+fn fails(output: &Output, words: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let errors: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('{')).collect();
+    assert_eq!(output.status.code(), Some(2), "exit status; {stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    assert!(errors.first().is_some_and(|line| line.starts_with("error: ")), "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "`{word}` is missing from: {stderr}");
+    }
+}
+
+fn compile(model: &str, folder: &Path, extra: &[&str]) -> (PathBuf, Output) {
+    let engine = folder.join("out.engine");
+    let (onnx, case) = (example(&format!("{model}.onnx")), example(&format!("{model}.case0.npz")));
+    let mut args = vec!["compile", path(&onnx), "-o", path(&engine), "--shapes-from", path(&case), "--quiet"];
+    args.extend(extra);
+    let output = eggine(&args);
+    (engine, output)
+}
+
+#[track_caller]
+fn succeeds(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn compiles_compares_runs_and_shows_a_real_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let (engine, output) = compile("resnet50", folder.path(), &["--emit-ptx", path(&folder.path().join("ptx"))]);
+    assert!(succeeds(&output).contains("launches"));
+    let case = example("resnet50.case0.npz");
+    assert!(succeeds(&eggine(&["compare", path(&engine), "--case", path(&case)])).contains("agrees"));
+    let out = folder.path().join("out.npz");
+    assert!(succeeds(&eggine(&["run", path(&engine), "--inputs", path(&case), "--outputs", path(&out)])).contains("logits"));
+    assert!(out.exists());
+    assert!(succeeds(&eggine(&["inspect", path(&engine)])).contains("contraction"));
+    assert!(succeeds(&eggine(&["explain", path(&engine)])).contains("rules"));
+    let bench = succeeds(&eggine(&["bench", path(&engine), "--repeats", "2", "--json"]));
+    let bench: serde_json::Value = serde_json::from_str(&bench).unwrap();
+    assert_eq!(bench["samples_ns"].as_array().unwrap().len(), 2);
+    let n_ptx = folder.path().join("ptx").read_dir().unwrap().count();
+    assert!(n_ptx > 5, "{n_ptx} PTX files");
+}
+
+#[test]
+fn a_case_that_differs_exits_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let (engine, output) = compile("resnet50", folder.path(), &[]);
+    succeeds(&output);
+    let case = example("resnet50.case0.npz");
+    let strict = eggine(&["compare", path(&engine), "--case", path(&case), "--rel-tol", "0"]);
+    assert_eq!(strict.status.code(), Some(1), "no f32 engine is exact");
+    assert!(String::from_utf8_lossy(&strict.stdout).contains("DIFFERS"));
+    // The other case has another batch.
+    let other = eggine(&["compare", path(&engine), "--case", path(&example("resnet50.case1.npz"))]);
+    fails(&other, &["input"]);
+}
+
+#[test]
+fn files_that_are_no_models_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = folder.path().join("out.engine");
+    let model = std::fs::read(example("resnet50.onnx")).unwrap();
+    let lfs = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n".as_slice();
+    let files: [(&str, &[u8]); 5] = [
+        ("empty.onnx", b""),
+        ("page.onnx", b"<!DOCTYPE html><html><body>404</body></html>"),
+        ("lfs.onnx", lfs),
+        ("cut.onnx", &model[..model.len() / 2]),
+        ("huge.onnx", b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"),
+    ];
+    for (name, bytes) in files {
+        let file = folder.path().join(name);
+        std::fs::write(&file, bytes).unwrap();
+        fails(&eggine(&["compile", path(&file), "-o", path(&engine), "--quiet"]), &[name]);
+        assert!(!engine.exists());
+    }
+    fails(&eggine(&["compile", "missing.onnx", "-o", path(&engine), "--quiet"]), &["missing.onnx"]);
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = folder.path().join("out.engine");
+    let model = example("resnet50.onnx");
+    let open = eggine(&["compile", path(&model), "-o", path(&engine), "--quiet"]);
+    fails(&open, &["input", "--shape"]);
+    let wrong = eggine(&["compile", path(&model), "-o", path(&engine), "--shape", "input=1,4,64,64", "--quiet"]);
+    fails(&wrong, &["input", "4"]);
+    let unknown = eggine(&["compile", path(&model), "-o", path(&engine), "--shape", "nothing=1", "--quiet"]);
+    fails(&unknown, &["nothing"]);
+}
+
+#[test]
+fn damaged_and_foreign_engines_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (engine, output) = compile("resnet50", folder.path(), &[]);
+    succeeds(&output);
+    let good = std::fs::read(&engine).unwrap();
+    let case = example("resnet50.case0.npz");
+    let broken = folder.path().join("broken.engine");
+    let mut flipped = good.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    for bytes in [&flipped[..], &good[..good.len() - 100], b"", b"PK\x03\x04 not an engine"] {
+        std::fs::write(&broken, bytes).unwrap();
+        fails(&eggine(&["compare", path(&broken), "--case", path(&case)]), &["broken.engine"]);
+    }
+}
+
+#[test]
+fn evidence_that_cannot_be_used_is_named_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let garbage = folder.path().join("garbage.sqlite");
+    std::fs::write(&garbage, "not a database. ".repeat(500)).unwrap();
+    let (_, output) = compile("resnet50", folder.path(), &["--evidence", path(&garbage)]);
+    fails(&output, &["garbage.sqlite", "--evidence"]);
+    assert!(std::fs::read_to_string(&garbage).unwrap().starts_with("not a database"), "nothing is lost");
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = folder.path().join("out.engine");
+    let (model, case) = (example("resnet50.onnx"), example("resnet50.case0.npz"));
+    // A limit on the size of files stands for the full disk.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 8; exec {} compile {} -o {} --shapes-from {} --quiet",
+        env!("CARGO_BIN_EXE_eggine"),
+        path(&model),
+        path(&engine),
+        path(&case)
+    );
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    fails(&output, &["out.engine"]);
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_search_is_repeated_from_evidence() {
+    let folder = tempfile::tempdir().unwrap();
+    let evidence = folder.path().join("evidence.sqlite");
+    let extra = |n| vec!["--budget", "12", "--json", "--evidence", path(&evidence), "--threads", n];
+    let (engine, output) = compile("resnet50", folder.path(), &extra("2"));
+    let first: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
+    let bytes = std::fs::read(&engine).unwrap();
+    assert!(first["n_measured"].as_u64().unwrap() > 0, "{first}");
+    let (engine, output) = compile("resnet50", folder.path(), &extra("1"));
+    let again: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
+    assert_eq!(again["n_measured"], 0, "{again}");
+    assert_eq!(again["n_candidates"], first["n_candidates"]);
+    assert!(bytes == std::fs::read(&engine).unwrap(), "the engines are the same, byte for byte");
+}
