@@ -45,7 +45,6 @@ pub(super) fn contraction(
     a: &Bounded,
     b: &Bounded,
     array: &Array,
-    ty: &TensorType,
     family: Family,
 ) -> Option<Vec<f64>> {
     if !array.dtype.is_float() {
@@ -62,17 +61,28 @@ pub(super) fn contraction(
             taps * b.array.extents[0] / groups.max(1)
         }
     };
-    let contract = |x: Vec<f64>, y: Vec<f64>| {
-        let (x, y) = (float_array(&a.array.extents, x), float_array(&b.array.extents, y));
-        take_floats(eval_op(op, attrs, &[&x, &y], &f64_of(ty), Rounding::None))
+    let squares = |data: &[f64]| -> Vec<f64> { data.iter().map(|x| x * x).collect() };
+    let a_squares = row_sums(op, attrs, &a.array, &b.array, array, squares(&a.floats()));
+    let b_squares = column_sums(op, attrs, &b.array, squares(&b.floats()));
+    // By Cauchy and Schwarz, Σ|x·y| ≤ √(Σx² · Σy²), each side of which is summed once per row and column.
+    let bound = |rows: &Array, columns: &Array| -> Vec<f64> {
+        let mut products = outer(op, attrs, rows, columns, array);
+        products.iter_mut().for_each(|product| *product = product.sqrt());
+        products
     };
-    let each = |operand: &Bounded, f: fn(&f64) -> f64| -> Vec<f64> { operand.floats().iter().map(f).collect() };
     let magnitude = match family {
-        Family::Normal => contract(each(a, |x| x * x), each(b, |y| y * y)),
-        _ => contract(each(a, |x| x.abs()), each(b, |y| y.abs())),
+        // Terms in random order: Σ(x·y)² is near the product of the mean squares.
+        Family::Normal => {
+            let products = outer(op, attrs, &a_squares, &b_squares, array);
+            products.into_iter().map(|product| product / n_terms.max(1) as f64).collect()
+        }
+        _ => bound(&a_squares, &b_squares),
     };
-    let by_a = a.error.clone().map(|error| contract(error, each(b, |y| y.abs())));
-    let by_b = b.error.clone().map(|error| contract(each(a, |x| x.abs()), error));
+    let by_a = a.error.as_deref().map(|error| {
+        bound(&row_sums(op, attrs, &a.array, &b.array, array, squares(error)), &b_squares)
+    });
+    let by_b =
+        b.error.as_deref().map(|error| bound(&a_squares, &column_sums(op, attrs, &b.array, squares(error))));
     let carried = match (by_a, by_b) {
         (Some(mut by_a), Some(by_b)) => {
             by_a.iter_mut().zip(&by_b).for_each(|(e, other)| *e += other);
@@ -83,7 +93,77 @@ pub(super) fn contraction(
     Some(total(array, magnitude, carried, n_terms, family))
 }
 
-/// `c·u·√K·M` and what the terms carry. `magnitude` is `Σt²` for [`Family::Normal`], else `Σ|t|`.
+/// Sums of `data`, which belongs to the left operand, over the terms of each row of the result: `[…,M,1]` of a
+/// matmul, `[N,groups,spatial…]` of a convolution.
+fn row_sums(op: Op, attrs: &Attrs, a: &Array, b: &Array, result: &Array, data: Vec<f64>) -> Array {
+    let data = float_array(&a.extents, data);
+    let ones = |extents: &[usize]| float_array(extents, vec![1.0; extents.iter().product()]);
+    let (filter, extents) = match op {
+        Op::Matmul => {
+            let (k, outer) = a.extents.split_last().expect("of rank 2 at least");
+            (ones(&[*k, 1]), [outer, &[1]].concat())
+        }
+        _ => {
+            let n_groups = usize::try_from(attrs.int(4)).expect("not negative");
+            let channels = if op == Op::Conv { [n_groups, b.extents[1]] } else { [b.extents[0], 1] };
+            let filter = ones(&[&channels, &b.extents[2..]].concat());
+            (filter, [&[result.extents[0], n_groups], &result.extents[2..]].concat())
+        }
+    };
+    let ty = TensorType::fixed(eggine_ir::DType::F64, &extents);
+    eval_op(op, attrs, &[&data, &filter], &ty, Rounding::None)
+}
+
+/// Sums of `data`, which belongs to the right operand, over the terms of each column of the result: `[…,1,N]` of
+/// a matmul, `[M]` of a convolution (all taps, though some may fall on padding).
+fn column_sums(op: Op, attrs: &Attrs, b: &Array, data: Vec<f64>) -> Array {
+    match op {
+        Op::Matmul => {
+            let [outer @ .., k, n] = &b.extents[..] else { unreachable!("of rank 2 at least") };
+            let ones = float_array(&[1, *k], vec![1.0; *k]);
+            let ty = TensorType::fixed(eggine_ir::DType::F64, &[outer, &[1, *n]].concat());
+            eval_op(op, attrs, &[&ones, &float_array(&b.extents, data)], &ty, Rounding::None)
+        }
+        Op::Conv => {
+            let n_taps: usize = b.extents[1..].iter().product();
+            float_array(&[b.extents[0]], data.chunks(n_taps.max(1)).map(|taps| taps.iter().sum()).collect())
+        }
+        // w[C, M/groups, kernel…]: channel `m` of a group sums over that group's C/groups input channels.
+        _ => {
+            let n_groups = usize::try_from(attrs.int(4)).expect("not negative");
+            let (n_channels, n_outputs) = (b.extents[0], b.extents[1]);
+            let n_taps: usize = b.extents[2..].iter().product();
+            let mut sums = vec![0.0; n_groups * n_outputs];
+            for (i, taps) in data.chunks(n_taps.max(1)).enumerate() {
+                let (channel, output) = (i / n_outputs, i % n_outputs);
+                sums[channel * n_groups / n_channels * n_outputs + output] += taps.iter().sum::<f64>();
+            }
+            float_array(&[n_groups * n_outputs], sums)
+        }
+    }
+}
+
+/// The product of what belongs to the row and to the column of each element of the result.
+fn outer(op: Op, attrs: &Attrs, rows: &Array, columns: &Array, result: &Array) -> Vec<f64> {
+    let ty = TensorType::fixed(eggine_ir::DType::F64, &result.extents);
+    if op == Op::Matmul {
+        return take_floats(eval_op(Op::Mul, &Attrs::none(), &[rows, columns], &ty, Rounding::None));
+    }
+    let n_groups = usize::try_from(attrs.int(4)).expect("not negative");
+    let n_outputs = result.extents[1];
+    let n_spatial: usize = result.extents[2..].iter().product();
+    let (rows, columns) = (rows.to_f64(), columns.to_f64());
+    let mut products = Vec::with_capacity(result.n_elems());
+    for n in 0..result.extents[0] {
+        for (m, column) in columns.iter().enumerate() {
+            let group = n * n_groups + m * n_groups / n_outputs;
+            products.extend(rows[group * n_spatial..][..n_spatial].iter().map(|row| row * column));
+        }
+    }
+    products
+}
+
+/// `c·u·√K·M` and what the terms carry. `magnitude` is `Σt²` for [`Family::Normal`], else `Σ|t|` (or more).
 fn total(array: &Array, magnitude: Vec<f64>, carried: Option<Vec<f64>>, n_terms: usize, family: Family) -> Vec<f64> {
     let factor = C * arithmetic_roundoff(array.dtype) * (n_terms as f64).sqrt();
     let vs = array.to_f64();
