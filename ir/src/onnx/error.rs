@@ -129,7 +129,7 @@ pub enum ImportError {
         /// Its operator, with domain unless it is the standard's.
         op: String,
         /// What is wrong.
-        problem: OpError,
+        problem: Box<OpError>,
     },
     /// The graph's edges do not fit together.
     #[error("graph `{graph}`: {problem}")]

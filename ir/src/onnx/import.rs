@@ -267,6 +267,7 @@ impl Importer<'_> {
             OpError::Elsewhere(err) => return self.fail(*err),
             problem => {
                 let op = if domain == "ai.onnx" { op.to_owned() } else { format!("{domain}.{op}") };
+                let problem = Box::new(problem);
                 return self.fail(ImportError::Node { node: path.to_owned(), op, problem });
             }
         };

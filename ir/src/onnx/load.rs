@@ -258,16 +258,16 @@ impl Tensors {
             (stored.to_f64(), if stored.dtype.is_float() { Vec::new() } else { stored.to_i64() });
         let wrong_index =
             |index| fail(TensorProblem::SparseIndex { index, dims: proto.dims.clone() });
-        for k in 0..stored.n_elems() {
+        for (k, &value) in floats.iter().enumerate() {
             // Indices are linear ([nnz]) or one coordinate per dimension ([nnz, rank]).
             let mut at: i64 = 0;
             if indices.extents.len() == 2 {
-                for axis in 0..rank {
+                for (axis, &extent) in extents.iter().enumerate() {
                     let i = *index.get(k * rank + axis).ok_or_else(|| wrong_index(-1))?;
-                    if i < 0 || i as usize >= extents[axis] {
+                    if i < 0 || i as usize >= extent {
                         return Err(wrong_index(i));
                     }
-                    at = at * extents[axis] as i64 + i;
+                    at = at * extent as i64 + i;
                 }
             } else {
                 at = *index.get(k).ok_or_else(|| wrong_index(-1))?;
@@ -278,7 +278,7 @@ impl Tensors {
                 .ok_or_else(|| wrong_index(at))?;
             match ints.get(k) {
                 Some(&x) => dense_ints[at] = x,
-                None => dense[at] = floats[k],
+                None => dense[at] = value,
             }
         }
         let tensor = match stored.dtype.is_float() {

@@ -186,10 +186,10 @@ pub(super) fn identity(_: &mut Builder, c: &Call) -> Outcome {
 /// Inference: the operand itself, and a mask of ones.
 pub(super) fn dropout(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
-    if let Some(training) = c.opt(2)? {
-        if b.known_ints(training, "`training_mode`")?.first() == Some(&1) {
-            return c.form("training mode", "inference");
-        }
+    if let Some(training) = c.opt(2)?
+        && b.known_ints(training, "`training_mode`")?.first() == Some(&1)
+    {
+        return c.form("training mode", "inference");
     }
     let mut results = vec![x.into()];
     if c.wants(1) {

@@ -13,13 +13,12 @@ pub(super) fn gather(b: &mut Builder, c: &Call) -> Outcome {
     // One known index is a slice.
     let extent = b.extents(data)[at];
     let single = b.known(indices).filter(|it| it.n_elems() == 1).map(|it| it.to_i64()[0]);
-    if let Some(index) = single.map(|i| if i < 0 { i + extent as i64 } else { i }) {
-        if (0..extent as i64).contains(&index) {
-            let row = b.narrow(data, at, index as usize, 1)?;
-            let from = b.extents(data);
-            let extents = [&from[..at], &b.extents(indices), &from[at + 1..]].concat();
-            return one(b.reshape(row, &extents)?);
-        }
+    let index = single.map(|i| if i < 0 { i + extent as i64 } else { i });
+    if let Some(index) = index.filter(|index| (0..extent as i64).contains(index)) {
+        let row = b.narrow(data, at, index as usize, 1)?;
+        let from = b.extents(data);
+        let extents = [&from[..at], &b.extents(indices), &from[at + 1..]].concat();
+        return one(b.reshape(row, &extents)?);
     }
     one(b.gather(data, indices, at)?)
 }

@@ -40,7 +40,7 @@ pub(super) fn reshape(b: &mut Builder, c: &Call) -> Outcome {
     let n_elems = b.ty(x).n_elems();
     let known = product(&extents).ok_or_else(wrong)?;
     if let Some(i) = open {
-        if known == 0 || n_elems % known != 0 {
+        if known == 0 || !n_elems.is_multiple_of(known) {
             return Err(wrong());
         }
         extents[i] = n_elems / known;

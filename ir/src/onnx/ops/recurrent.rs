@@ -67,21 +67,12 @@ fn gate(b: &mut Builder, x: Value, i: usize, h: usize) -> Result<Value, OpError>
     b.narrow(x, last, i * h, h)
 }
 
+/// Makes the new state (output and cell) from a projected slice, the old state and the hidden size.
+type Step =
+    fn(&mut Builder, &Call, &Direction, Value, [Value; 2], usize) -> Result<[Value; 2], OpError>;
+
 /// Runs a layer: `step` makes the new state of one direction from a projected slice and the old state.
-fn layer(
-    b: &mut Builder,
-    c: &Call,
-    kind: &Kind,
-    weights: Weights,
-    step: fn(
-        &mut Builder,
-        &Call,
-        &Direction,
-        Value,
-        [Value; 2],
-        usize,
-    ) -> Result<[Value; 2], OpError>,
-) -> Outcome {
+fn layer(b: &mut Builder, c: &Call, kind: &Kind, weights: Weights, step: Step) -> Outcome {
     if c.has("clip") {
         return c.form("clip", "no clip");
     }

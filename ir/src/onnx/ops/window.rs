@@ -75,11 +75,11 @@ fn geometry(c: &Call, extents: &[usize], kernel: Vec<usize>) -> Result<Geometry,
         }
         "VALID" => (),
         "SAME_UPPER" | "SAME_LOWER" => {
-            for axis in 0..n {
-                let positions = extents[axis].div_ceil(g.strides[axis]);
+            for (axis, &extent) in extents.iter().enumerate() {
+                let positions = extent.div_ceil(g.strides[axis]);
                 let reach =
                     (positions.saturating_sub(1) * g.strides[axis]).saturating_add(g.window(axis));
-                let total = reach.saturating_sub(extents[axis]);
+                let total = reach.saturating_sub(extent);
                 let (less, more) = (total / 2, total - total / 2);
                 (g.before[axis], g.after[axis]) =
                     if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
@@ -212,16 +212,16 @@ fn pool(b: &Builder, c: &Call, x: Value) -> Result<(Geometry, Geometry), OpError
     let declared = geometry(c, &extents, per_axis(c, "kernel_shape", n, 1, 1)?)?;
     let mut g = declared.clone();
     if c.int("ceil_mode", 0)? != 0 {
-        for axis in 0..n {
-            let padded = extents[axis] + g.before[axis] + g.after[axis];
+        for (axis, &extent) in extents.iter().enumerate() {
+            let padded = extent + g.before[axis] + g.after[axis];
             let Some(room) = padded.checked_sub(g.window(axis)) else { continue };
             let mut positions = room.div_ceil(g.strides[axis]) + 1;
-            if (positions - 1) * g.strides[axis] >= extents[axis] + g.before[axis] {
+            if (positions - 1) * g.strides[axis] >= extent + g.before[axis] {
                 positions -= 1;
             }
             let reach =
                 (positions.saturating_sub(1) * g.strides[axis]).saturating_add(g.window(axis));
-            g.after[axis] = g.after[axis].max(reach.saturating_sub(extents[axis] + g.before[axis]));
+            g.after[axis] = g.after[axis].max(reach.saturating_sub(extent + g.before[axis]));
         }
     }
     Ok((declared, g))
