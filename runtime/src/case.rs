@@ -99,7 +99,9 @@ pub enum CaseError {
         wanted: String,
     },
     /// No array for any output.
-    #[error("`{file}` has no expected output: no array is named {wanted}, out0… or spec0…; it has {present}")]
+    #[error(
+        "`{file}` has no expected output: no array is named {wanted}, out0… or spec0…; it has {present}"
+    )]
     NoOutputs {
         /// Path.
         file: String,
@@ -121,22 +123,30 @@ impl Case {
     /// If the file cannot be read, is no archive, or an array is damaged.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
         let file = path.display().to_string();
-        let opened = File::open(path).map_err(|source| CaseError::Read { file: file.clone(), source })?;
+        let opened =
+            File::open(path).map_err(|source| CaseError::Read { file: file.clone(), source })?;
         if opened.metadata().is_ok_and(|metadata| metadata.is_dir()) {
             let source = io::Error::new(io::ErrorKind::IsADirectory, "it is a folder");
             return Err(CaseError::Read { file, source });
         }
         let archive = npyz::npz::NpzArchive::new(io::BufReader::new(opened));
-        let mut archive =
-            archive.map_err(|err| CaseError::NotAnArchive { file: file.clone(), reason: err.to_string() })?;
+        let mut archive = archive.map_err(|err| CaseError::NotAnArchive {
+            file: file.clone(),
+            reason: err.to_string(),
+        })?;
         let mut names: Vec<String> = archive.array_names().map(str::to_owned).collect();
         names.sort();
         names.dedup();
         let mut arrays = IndexMap::new();
         for array in names {
-            let damaged = |reason: String| CaseError::Array { file: file.clone(), array: array.clone(), reason };
+            let damaged = |reason: String| CaseError::Array {
+                file: file.clone(),
+                array: array.clone(),
+                reason,
+            };
             let member = npyz::npz::file_name_from_array_name(&array);
-            let npy = archive.zip_archive().by_name(&member).map_err(|err| damaged(err.to_string()))?;
+            let npy =
+                archive.zip_archive().by_name(&member).map_err(|err| damaged(err.to_string()))?;
             let tensor = npy::read(npy).map_err(damaged)?;
             arrays.insert(array, tensor);
         }
@@ -144,7 +154,10 @@ impl Case {
     }
 
     /// A case of arrays in memory; `path` is for messages.
-    pub fn from_arrays(path: impl Into<PathBuf>, arrays: impl IntoIterator<Item = (String, Tensor)>) -> Self {
+    pub fn from_arrays(
+        path: impl Into<PathBuf>,
+        arrays: impl IntoIterator<Item = (String, Tensor)>,
+    ) -> Self {
         let arrays = arrays.into_iter().map(|(name, tensor)| (name, Ok(tensor))).collect();
         Self { path: path.into(), arrays }
     }
@@ -230,8 +243,13 @@ impl Case {
             all.push(Expected { out, spec });
         }
         if all.iter().all(|expected| expected.out.is_none() && expected.spec.is_none()) {
-            let wanted = specs.iter().map(|spec| format!("`{}`", spec.name)).collect::<Vec<_>>().join(", ");
-            return Err(CaseError::NoOutputs { file: self.file(), wanted, present: self.present() });
+            let wanted =
+                specs.iter().map(|spec| format!("`{}`", spec.name)).collect::<Vec<_>>().join(", ");
+            return Err(CaseError::NoOutputs {
+                file: self.file(),
+                wanted,
+                present: self.present(),
+            });
         }
         Ok(all)
     }
@@ -262,11 +280,20 @@ impl Case {
     }
 
     fn present(&self) -> String {
-        if self.arrays.is_empty() { "no arrays".into() } else { self.names().collect::<Vec<_>>().join(", ") }
+        if self.arrays.is_empty() {
+            "no arrays".into()
+        } else {
+            self.names().collect::<Vec<_>>().join(", ")
+        }
     }
 
     fn missing(&self, name: &str, numbered: String) -> CaseError {
-        CaseError::Missing { file: self.file(), name: name.to_owned(), numbered, present: self.present() }
+        CaseError::Missing {
+            file: self.file(),
+            name: name.to_owned(),
+            numbered,
+            present: self.present(),
+        }
     }
 
     fn damaged(&self, array: &str, reason: String) -> CaseError {
@@ -286,7 +313,11 @@ pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<(), CaseErr
     {
         let mut archive = npyz::npz::NpzWriter::new(&mut bytes);
         for (name, tensor) in arrays {
-            let unsupported = |reason: String| CaseError::Array { file: file.clone(), array: name.clone(), reason };
+            let unsupported = |reason: String| CaseError::Array {
+                file: file.clone(),
+                array: name.clone(),
+                reason,
+            };
             let npy = npy::to_bytes(tensor).map_err(unsupported)?;
             // The stored time would otherwise make equal arrays different files.
             let options = npyz::zip::write::FileOptions::default()
@@ -295,7 +326,8 @@ pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<(), CaseErr
                 .large_file(npy.len() > u32::MAX as usize);
             let write = |err: io::Error| CaseError::Write { file: file.clone(), source: err };
             let zip = archive.zip_writer();
-            zip.start_file(npyz::npz::file_name_from_array_name(name), options).map_err(|err| write(err.into()))?;
+            zip.start_file(npyz::npz::file_name_from_array_name(name), options)
+                .map_err(|err| write(err.into()))?;
             io::Write::write_all(zip, &npy).map_err(write)?;
         }
         let end = archive.zip_writer().finish();
@@ -311,8 +343,11 @@ pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<(), CaseErr
 ///
 /// As [`write_npz`].
 pub fn write_outputs(path: &Path, specs: &[IoSpec], outputs: &[Tensor]) -> Result<(), CaseError> {
-    let arrays: Vec<(String, Tensor)> =
-        specs.iter().zip(outputs).map(|(spec, tensor)| (spec.name.clone(), tensor.clone())).collect();
+    let arrays: Vec<(String, Tensor)> = specs
+        .iter()
+        .zip(outputs)
+        .map(|(spec, tensor)| (spec.name.clone(), tensor.clone()))
+        .collect();
     write_npz(path, &arrays)
 }
 

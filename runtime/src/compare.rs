@@ -54,8 +54,16 @@ pub struct Comparison {
 ///
 /// If the lists differ in length, or a tensor's type is not that of its output: [`Case::expected`](crate::Case::expected) and
 /// [`Session::run`](crate::Session::run) check types.
-pub fn compare(specs: &[IoSpec], got: &[Tensor], expected: &[Expected], tolerance: f64) -> Comparison {
-    assert!(specs.len() == got.len() && got.len() == expected.len(), "one tensor and one expectation per output");
+pub fn compare(
+    specs: &[IoSpec],
+    got: &[Tensor],
+    expected: &[Expected],
+    tolerance: f64,
+) -> Comparison {
+    assert!(
+        specs.len() == got.len() && got.len() == expected.len(),
+        "one tensor and one expectation per output"
+    );
     let mut outputs = Vec::with_capacity(specs.len());
     for ((spec, got), expected) in specs.iter().zip(got).zip(expected) {
         let against = [("out", &expected.out), ("spec", &expected.spec)];
@@ -69,7 +77,8 @@ pub fn compare(specs: &[IoSpec], got: &[Tensor], expected: &[Expected], toleranc
         }
         outputs.push(best.unwrap_or_else(|| unknown(spec, tolerance)));
     }
-    let agrees = outputs.iter().all(|output| output.agrees) && outputs.iter().any(|output| output.against.is_some());
+    let agrees = outputs.iter().all(|output| output.agrees)
+        && outputs.iter().any(|output| output.against.is_some());
     Comparison { agrees, outputs }
 }
 
@@ -96,7 +105,13 @@ fn unknown(spec: &IoSpec, tolerance: f64) -> OutputComparison {
     }
 }
 
-fn compare_output(spec: &IoSpec, got: &Tensor, want: &Tensor, which: &'static str, tolerance: f64) -> OutputComparison {
+fn compare_output(
+    spec: &IoSpec,
+    got: &Tensor,
+    want: &Tensor,
+    which: &'static str,
+    tolerance: f64,
+) -> OutputComparison {
     assert!(got.dtype == want.dtype && got.extents == want.extents, "types were checked before");
     let mut found = unknown(spec, if spec.dtype.is_float() { tolerance } else { 0.0 });
     found.against = Some(which);

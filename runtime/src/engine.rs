@@ -87,7 +87,9 @@ pub enum EngineError {
         looks: &'static str,
     },
     /// Made by a later Eggine.
-    #[error("`{file}` has engine format {found}; this Eggine reads format {supported}: use a newer Eggine, or compile the model again")]
+    #[error(
+        "`{file}` has engine format {found}; this Eggine reads format {supported}: use a newer Eggine, or compile the model again"
+    )]
     Newer {
         /// Path.
         file: String,
@@ -213,7 +215,8 @@ impl Engine {
         for kernel in 0..plan.kernels.len() {
             let section = Section::Ptx(kernel);
             let text = directory.checked(&name, &bytes, section)?;
-            let text = std::str::from_utf8(&text).map_err(|err| damaged(section, err.to_string()))?;
+            let text =
+                std::str::from_utf8(&text).map_err(|err| damaged(section, err.to_string()))?;
             ptx.push(text.to_owned());
         }
         for section in [Section::Sources, Section::Report, Section::Evidence] {
@@ -221,7 +224,8 @@ impl Engine {
         }
         let weights = directory.unchecked(&name, &bytes, Section::Weights)?;
         if weights.len() as u64 != plan.weights_bytes {
-            let reason = format!("has {} bytes, the plan needs {}", weights.len(), plan.weights_bytes);
+            let reason =
+                format!("has {} bytes, the plan needs {}", weights.len(), plan.weights_bytes);
             return Err(damaged(Section::Weights, reason));
         }
         Ok(Self { manifest, plan, name, ptx, weights, bytes, directory })
@@ -326,20 +330,32 @@ fn chunks(parts: &EngineParts) -> Result<Vec<Bytes>, EngineError> {
     let n_kernels = plan.kernels.len();
     if ptx.len() != n_kernels || manifest.kernels.len() != n_kernels {
         let (texts, records) = (ptx.len(), manifest.kernels.len());
-        return inconsistent(format!("{n_kernels} kernels in the plan, {texts} PTX texts, {records} records"));
+        return inconsistent(format!(
+            "{n_kernels} kernels in the plan, {texts} PTX texts, {records} records"
+        ));
     }
     if !report.is_empty() && report.len() != n_kernels {
         return inconsistent(format!("{n_kernels} kernels, {} verifications", report.len()));
     }
     if weights.len() as u64 != plan.weights_bytes {
-        return inconsistent(format!("{} bytes of weights, the plan needs {}", weights.len(), plan.weights_bytes));
+        return inconsistent(format!(
+            "{} bytes of weights, the plan needs {}",
+            weights.len(),
+            plan.weights_bytes
+        ));
     }
     for (record, (kernel, text)) in manifest.kernels.iter().zip(plan.kernels.iter().zip(ptx)) {
         if record.name != kernel.entry {
-            return inconsistent(format!("kernel `{}` has the record of `{}`", kernel.entry, record.name));
+            return inconsistent(format!(
+                "kernel `{}` has the record of `{}`",
+                kernel.entry, record.name
+            ));
         }
         if record.ptx_hash != hash_text(text) {
-            return inconsistent(format!("the record of kernel `{}` is of another PTX text", record.name));
+            return inconsistent(format!(
+                "the record of kernel `{}` is of another PTX text",
+                record.name
+            ));
         }
     }
     let mut sources: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -360,7 +376,9 @@ fn chunks(parts: &EngineParts) -> Result<Vec<Bytes>, EngineError> {
         (Section::Report, to_json(report)?),
         (Section::Evidence, to_json(evidence)?),
     ];
-    sections.extend(ptx.iter().enumerate().map(|(i, text)| (Section::Ptx(i), Bytes::from(text.clone()))));
+    sections.extend(
+        ptx.iter().enumerate().map(|(i, text)| (Section::Ptx(i), Bytes::from(text.clone()))),
+    );
     sections.push((Section::Weights, weights.clone()));
     Ok(format::lay_out(&sections))
 }

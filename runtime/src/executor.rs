@@ -110,7 +110,9 @@ impl Session {
             Arg::Input(index) => session.inputs[index],
             Arg::Output(index) => session.outputs[index],
             Arg::InputPart { index, offset_bytes, .. } => session.inputs[index].plus(offset_bytes),
-            Arg::OutputPart { index, offset_bytes, .. } => session.outputs[index].plus(offset_bytes),
+            Arg::OutputPart { index, offset_bytes, .. } => {
+                session.outputs[index].plus(offset_bytes)
+            }
             Arg::Arena { offset_bytes, .. } => arena.plus(offset_bytes),
             Arg::Weight { offset_bytes, .. } => weights.plus(offset_bytes),
         };
@@ -165,13 +167,15 @@ impl Session {
     /// If they are not what the engine takes.
     pub fn write_inputs(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
         if inputs.len() != self.plan.inputs.len() {
-            let names: Vec<String> = self.plan.inputs.iter().map(|spec| format!("`{}`", spec.name)).collect();
+            let names: Vec<String> =
+                self.plan.inputs.iter().map(|spec| format!("`{}`", spec.name)).collect();
             let (wanted, names) = (names.len(), names.join(", "));
             return Err(RunError::InputCount { wanted, names, given: inputs.len() });
         }
         for (index, (spec, tensor)) in self.plan.inputs.iter().zip(inputs).enumerate() {
             if tensor.dtype != spec.dtype || tensor.extents != spec.extents {
-                let (name, found, wanted) = (spec.name.clone(), tensor.ty().to_string(), spec.ty().to_string());
+                let (name, found, wanted) =
+                    (spec.name.clone(), tensor.ty().to_string(), spec.ty().to_string());
                 return Err(RunError::InputType { index, name, found, wanted });
             }
         }

@@ -202,11 +202,20 @@ impl Plan {
         for (index, step) in self.steps.iter().enumerate() {
             let Some(kernel) = self.kernels.get(step.kernel) else {
                 let n_kernels = self.kernels.len();
-                return Err(PlanError::NoSuchKernel { step: index, kernel: step.kernel, n_kernels });
+                return Err(PlanError::NoSuchKernel {
+                    step: index,
+                    kernel: step.kernel,
+                    n_kernels,
+                });
             };
             if kernel.n_params != step.args.len() {
                 let (entry, n_params) = (kernel.entry.clone(), kernel.n_params);
-                return Err(PlanError::Arity { step: index, entry, n_params, n_args: step.args.len() });
+                return Err(PlanError::Arity {
+                    step: index,
+                    entry,
+                    n_params,
+                    n_args: step.args.len(),
+                });
             }
             for (nth, &arg) in step.args.iter().enumerate() {
                 self.check_bounds(arg, || format!("step {index}, argument {nth}"))?;
@@ -220,8 +229,11 @@ impl Plan {
             self.check_bounds(alias.source, || format!("copy to output {}", alias.output))?;
             given[alias.output] = true;
         }
-        match given.iter().zip(&self.outputs).position(|(given, spec)| !given && spec.n_bytes() > 0) {
-            Some(output) => Err(PlanError::Unwritten { output, name: self.outputs[output].name.clone() }),
+        match given.iter().zip(&self.outputs).position(|(given, spec)| !given && spec.n_bytes() > 0)
+        {
+            Some(output) => {
+                Err(PlanError::Unwritten { output, name: self.outputs[output].name.clone() })
+            }
             None => Ok(()),
         }
     }
@@ -233,8 +245,12 @@ impl Plan {
             _ => outside(format!("{end} bytes")),
         };
         match arg {
-            Arg::Input(i) if i >= self.inputs.len() => outside(format!("{} inputs", self.inputs.len())),
-            Arg::Output(i) if i >= self.outputs.len() => outside(format!("{} outputs", self.outputs.len())),
+            Arg::Input(i) if i >= self.inputs.len() => {
+                outside(format!("{} inputs", self.inputs.len()))
+            }
+            Arg::Output(i) if i >= self.outputs.len() => {
+                outside(format!("{} outputs", self.outputs.len()))
+            }
             Arg::Input(_) | Arg::Output(_) => Ok(()),
             Arg::InputPart { index, offset_bytes, n_bytes } => match self.inputs.get(index) {
                 None => outside(format!("{} inputs", self.inputs.len())),
@@ -245,7 +261,9 @@ impl Plan {
                 Some(spec) => within(offset_bytes, n_bytes, spec.n_bytes() as u64),
             },
             Arg::Arena { offset_bytes, n_bytes } => within(offset_bytes, n_bytes, self.arena_bytes),
-            Arg::Weight { offset_bytes, n_bytes } => within(offset_bytes, n_bytes, self.weights_bytes),
+            Arg::Weight { offset_bytes, n_bytes } => {
+                within(offset_bytes, n_bytes, self.weights_bytes)
+            }
         }
     }
 }

@@ -84,7 +84,8 @@ pub struct Timing {
 impl Timing {
     /// Samples with the verdict on each.
     pub fn new(samples_ns: Vec<i64>, floor_ns: u64) -> Self {
-        let positive: Vec<f64> = samples_ns.iter().filter(|&&ns| ns > 0).map(|&ns| ns as f64).collect();
+        let positive: Vec<f64> =
+            samples_ns.iter().filter(|&&ns| ns > 0).map(|&ns| ns as f64).collect();
         let limit = OUTLIER_FACTOR * median(&positive).unwrap_or(f64::INFINITY);
         let reject = |&ns: &i64| match ns {
             ..=0 => Some(Rejection::NotPositive),
@@ -92,7 +93,8 @@ impl Timing {
             _ if ns as f64 >= limit => Some(Rejection::Outlier),
             _ => None,
         };
-        let rejected = samples_ns.iter().enumerate().filter_map(|(i, ns)| Some((i, reject(ns)?))).collect();
+        let rejected =
+            samples_ns.iter().enumerate().filter_map(|(i, ns)| Some((i, reject(ns)?))).collect();
         Self { samples_ns, rejected }
     }
 
@@ -215,13 +217,16 @@ pub fn time_alone(
         spent_ns += ns.max(0) as u64;
         let n_samples = samples_ns.len();
         // Doubling steps: the interval costs more than a fast kernel.
-        let look = n_samples >= plan.min_samples && (n_samples.is_power_of_two() || n_samples >= plan.max_samples);
+        let look = n_samples >= plan.min_samples
+            && (n_samples.is_power_of_two() || n_samples >= plan.max_samples);
         let spent = n_samples >= plan.min_samples && spent_ns >= plan.budget_ns;
         if !look && !spent && n_samples < plan.max_samples {
             continue;
         }
         let timing = Timing::new(samples_ns, plan.floor_ns);
-        let narrow = timing.interval_ns(plan.seed).is_some_and(|interval| interval.half_width() < plan.half_width);
+        let narrow = timing
+            .interval_ns(plan.seed)
+            .is_some_and(|interval| interval.half_width() < plan.half_width);
         if spent || narrow || n_samples >= plan.max_samples {
             return Ok(timing);
         }
@@ -253,11 +258,14 @@ pub fn race(
             if contestant == Challenger { a.push(ns) } else { b.push(ns) }
         }
         // A mean, of all samples: cutting a race short can only hurt the challenger.
-        let mean = |samples: &[i64]| samples.iter().map(|&ns| ns.max(0) as f64).sum::<f64>() / samples.len() as f64;
+        let mean = |samples: &[i64]| {
+            samples.iter().map(|&ns| ns.max(0) as f64).sum::<f64>() / samples.len() as f64
+        };
         let given_up = mean(&a) > plan.give_up_ratio * mean(&b) && mean(&b) > 0.0;
         let n_samples = a.len();
         let look = n_samples >= plan.min_samples && (n_samples / 2).is_power_of_two();
-        let last = n_samples >= plan.max_samples || n_samples >= plan.min_samples && spent_ns >= plan.budget_ns;
+        let last = n_samples >= plan.max_samples
+            || n_samples >= plan.min_samples && spent_ns >= plan.budget_ns;
         if !given_up && !look && !last {
             continue;
         }
@@ -279,13 +287,18 @@ pub fn race(
 fn decide(plan: &TimingPlan, a: &[i64], b: &[i64], given_up: bool) -> Race {
     let challenger = Timing::new(a.to_vec(), plan.floor_ns);
     let incumbent = Timing::new(b.to_vec(), plan.floor_ns);
-    let believed = |timing: &Timing, i: usize| !timing.rejected.iter().any(|&(rejected, _)| rejected == i);
+    let believed =
+        |timing: &Timing, i: usize| !timing.rejected.iter().any(|&(rejected, _)| rejected == i);
     // Samples 2r and 2r+1 of each are of round r. A round with a sample that is not believed does not count.
     let ratios: Vec<f64> = (0..a.len() / 2)
         .filter(|&round| {
-            [2 * round, 2 * round + 1].iter().all(|&i| believed(&challenger, i) && believed(&incumbent, i))
+            [2 * round, 2 * round + 1]
+                .iter()
+                .all(|&i| believed(&challenger, i) && believed(&incumbent, i))
         })
-        .map(|round| (a[2 * round] + a[2 * round + 1]) as f64 / (b[2 * round] + b[2 * round + 1]) as f64)
+        .map(|round| {
+            (a[2 * round] + a[2 * round + 1]) as f64 / (b[2 * round] + b[2 * round + 1]) as f64
+        })
         .collect();
     let ratio = bootstrap_of_median(&ratios, plan.seed);
     let rejected = ratios.len() * 2 <= a.len() / 2;

@@ -14,8 +14,8 @@ mod oracle;
 mod resident;
 
 pub use bound::Reference;
-pub use inputs::{Family, generate_inputs};
 pub(crate) use inputs::Random;
+pub use inputs::{Family, generate_inputs};
 pub use oracle::{Oracle, OracleCache};
 pub use resident::Resident;
 
@@ -192,19 +192,34 @@ impl std::fmt::Display for Verdict {
             Verdict::DoesNotLoad { reason } => write!(f, "does not load: {reason}"),
             Verdict::Faults { family, reason } => write!(f, "faults on {family} inputs: {reason}"),
             Verdict::Unwritten { family, output, n_elems, first_index } => {
-                write!(f, "leaves {n_elems} elements of output {output} unwritten on {family} inputs, first [{first_index}]")
+                write!(
+                    f,
+                    "leaves {n_elems} elements of output {output} unwritten on {family} inputs, first [{first_index}]"
+                )
             }
             Verdict::WritesOutside { family, buffer, at_byte } => {
-                write!(f, "writes outside of parameter {buffer} on {family} inputs, at byte {at_byte}")
+                write!(
+                    f,
+                    "writes outside of parameter {buffer} on {family} inputs, at byte {at_byte}"
+                )
             }
             Verdict::ModifiesInput { family, buffer, at_byte } => {
-                write!(f, "modifies the input at parameter {buffer} on {family} inputs, at byte {at_byte}")
+                write!(
+                    f,
+                    "modifies the input at parameter {buffer} on {family} inputs, at byte {at_byte}"
+                )
             }
             Verdict::Inaccurate { family, output, n_elems, worst } => {
-                write!(f, "{n_elems} elements of output {output} are inaccurate on {family} inputs, worst {worst}")
+                write!(
+                    f,
+                    "{n_elems} elements of output {output} are inaccurate on {family} inputs, worst {worst}"
+                )
             }
             Verdict::WrongKind { family, output, n_elems, worst } => {
-                write!(f, "{n_elems} elements of output {output} differ in kind on {family} inputs, first {worst}")
+                write!(
+                    f,
+                    "{n_elems} elements of output {output} differ in kind on {family} inputs, first {worst}"
+                )
             }
         }
     }
@@ -275,7 +290,8 @@ pub fn verify(
     oracles: &OracleCache,
     options: &VerifyOptions,
 ) -> Result<Verification, DeviceError> {
-    let mut verification = Verification { verdict: Verdict::Accepted, seed: options.seed, families: Vec::new() };
+    let mut verification =
+        Verification { verdict: Verdict::Accepted, seed: options.seed, families: Vec::new() };
     let mut resident = match Resident::new(device, region, candidate, options.guard_bytes) {
         Ok(resident) => resident,
         Err(DeviceError::Load { reason }) => {
@@ -302,7 +318,8 @@ pub fn verify_resident(
     oracles: &OracleCache,
     options: &VerifyOptions,
 ) -> Result<Verification, DeviceError> {
-    let mut verification = Verification { verdict: Verdict::Accepted, seed: options.seed, families: Vec::new() };
+    let mut verification =
+        Verification { verdict: Verdict::Accepted, seed: options.seed, families: Vec::new() };
     let seed = options.seed;
     for &family in &options.families {
         let oracle = oracles.get(region, key, family, seed);

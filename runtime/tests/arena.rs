@@ -22,7 +22,8 @@ fn a_chain_needs_two_buffers() {
 #[test]
 fn pieces_of_a_concatenation_lie_in_it() {
     // Two pieces, written at steps 0 and 1, read as one at step 4; another buffer between.
-    let lives = [part(512, 0, 4, 2, 0), part(512, 1, 4, 2, 512), whole(1024, 4, 4), whole(256, 2, 3)];
+    let lives =
+        [part(512, 0, 4, 2, 0), part(512, 1, 4, 2, 512), whole(1024, 4, 4), whole(256, 2, 3)];
     let plan = plan_arena(&lives).unwrap();
     assert_eq!(plan.offsets_bytes, [0, 512, 0, 1024], "the whole is live as long as its parts");
     assert_eq!(plan.arena_bytes, 1280);
@@ -32,8 +33,14 @@ fn pieces_of_a_concatenation_lie_in_it() {
 fn lives_without_sense_are_errors() {
     assert!(matches!(plan_arena(&[whole(1, 3, 2)]), Err(ArenaError::Backwards { .. })));
     assert!(matches!(plan_arena(&[part(1, 0, 0, 7, 0)]), Err(ArenaError::Parent { .. })));
-    assert!(matches!(plan_arena(&[part(1, 0, 0, 1, 0), part(1, 0, 0, 0, 0)]), Err(ArenaError::Parent { .. })));
-    assert!(matches!(plan_arena(&[whole(8, 0, 0), part(8, 0, 0, 0, 1)]), Err(ArenaError::Part { .. })));
+    assert!(matches!(
+        plan_arena(&[part(1, 0, 0, 1, 0), part(1, 0, 0, 0, 0)]),
+        Err(ArenaError::Parent { .. })
+    ));
+    assert!(matches!(
+        plan_arena(&[whole(8, 0, 0), part(8, 0, 0, 0, 1)]),
+        Err(ArenaError::Part { .. })
+    ));
     assert_eq!(plan_arena(&[]).unwrap().arena_bytes, 0);
 }
 
@@ -68,7 +75,9 @@ fn overlaps(lives: &[BufferLife], offsets: &[u64]) -> Option<(usize, usize)> {
     let range = |i: usize| offsets[i]..offsets[i] + lives[i].n_bytes;
     for a in 0..lives.len() {
         for b in 0..a {
-            let together = (0..40).any(|step| [a, b].iter().all(|&i| lives[i].first <= step && step <= lives[i].last));
+            let together = (0..40).any(|step| {
+                [a, b].iter().all(|&i| lives[i].first <= step && step <= lives[i].last)
+            });
             let meet = range(a).start < range(b).end && range(b).start < range(a).end;
             if together && meet && root(lives, a) != root(lives, b) {
                 return Some((b, a));

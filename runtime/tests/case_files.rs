@@ -15,7 +15,8 @@ fn npz(folder: &Path, arrays: &[(&str, &[u8])]) -> PathBuf {
     let mut zip = npyz::zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in arrays {
         // NumPy's `savez_compressed` deflates.
-        let options = npyz::zip::write::FileOptions::default().compression_method(npyz::zip::CompressionMethod::Deflated);
+        let options = npyz::zip::write::FileOptions::default()
+            .compression_method(npyz::zip::CompressionMethod::Deflated);
         zip.start_file(format!("{name}.npy"), options).unwrap();
         zip.write_all(bytes).unwrap();
     }
@@ -25,7 +26,8 @@ fn npz(folder: &Path, arrays: &[(&str, &[u8])]) -> PathBuf {
 
 fn npy(descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
     let fortran = if fortran { "True" } else { "False" };
-    let mut dict = format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}");
+    let mut dict =
+        format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}");
     while (dict.len() + 11) % 64 != 0 {
         dict.push(' ');
     }
@@ -51,7 +53,8 @@ fn every_type_comes_back_bit_for_bit() {
         }
         for extents in [vec![], vec![3], vec![2, 0, 3], vec![2, 3, 5]] {
             let n_bytes = dtype.bytes_for(extents.iter().product());
-            let byte = |i: usize| if dtype == DType::Bool { i as u8 & 1 } else { (i * 37 + 11) as u8 };
+            let byte =
+                |i: usize| if dtype == DType::Bool { i as u8 & 1 } else { (i * 37 + 11) as u8 };
             let tensor = Tensor::new(dtype, &extents, (0..n_bytes).map(byte).collect::<Vec<_>>());
             arrays.push((format!("{dtype}/{extents:?}"), tensor));
         }
@@ -73,7 +76,13 @@ fn byte_and_index_order_do_not_matter() {
     let big: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|x| x.to_be_bytes()).collect();
     // A 2x3 array in Fortran order: columns first.
     let columns: Vec<u8> = [1i64, 4, 2, 5, 3, 6].iter().flat_map(|x| x.to_le_bytes()).collect();
-    let path = npz(folder.path(), &[("big", &npy(">f4", false, "(2,)", &big)), ("columns", &npy("<i8", true, "(2, 3)", &columns))]);
+    let path = npz(
+        folder.path(),
+        &[
+            ("big", &npy(">f4", false, "(2,)", &big)),
+            ("columns", &npy("<i8", true, "(2, 3)", &columns)),
+        ],
+    );
     let case = Case::read(&path).unwrap();
     assert_eq!(case.array("big").unwrap(), Some(&Tensor::f32(&[2], &[1.5, -2.0])));
     assert_eq!(case.array("columns").unwrap(), Some(&Tensor::i64(&[2, 3], &[1, 2, 3, 4, 5, 6])));
@@ -100,7 +109,10 @@ fn what_is_wrong_is_said_with_file_and_array() {
     let text: Vec<u8> = "abc".chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
     let path = npz(
         folder.path(),
-        &[("in0", &npy("<U3", false, "(1,)", &text)), ("in1", &npy("<f4", false, "(2, 2)", &[0; 16]))],
+        &[
+            ("in0", &npy("<U3", false, "(1,)", &text)),
+            ("in1", &npy("<f4", false, "(2, 2)", &[0; 16])),
+        ],
     );
     let case = Case::read(&path).unwrap();
     let message = |result: Result<Vec<Tensor>, CaseError>| {
@@ -135,7 +147,12 @@ fn files_that_are_no_archives_are_refused() {
     let path = folder.path().join("bad.npz");
     let good = npz(folder.path(), &[("in0", &npy("<f4", false, "(64,)", &[7; 256]))]);
     let good = fs::read(good).unwrap();
-    for bytes in [b"".to_vec(), b"<html>".to_vec(), good[..good.len() / 2].to_vec(), npy("<f4", false, "(1,)", &[0; 4])] {
+    for bytes in [
+        b"".to_vec(),
+        b"<html>".to_vec(),
+        good[..good.len() / 2].to_vec(),
+        npy("<f4", false, "(1,)", &[0; 4]),
+    ] {
         fs::write(&path, bytes).unwrap();
         let err = Case::read(&path).unwrap_err();
         assert!(matches!(err, CaseError::NotAnArchive { .. } | CaseError::Array { .. }), "{err}");
@@ -164,20 +181,31 @@ fn comparison_follows_the_manifest() {
     assert!(good.agrees && good.outputs[0].max_relative < 1e-4, "{good:?}");
     let bad = one(DType::F32, f32s(&[1000.0, 0.2, -1.0]), want(), None);
     assert!(!bad.agrees && bad.outputs[0].worst_index == Some(1), "{bad:?}");
-    let spec_saves = one(DType::F32, f32s(&[1000.0, 0.2, -1.0]), want(), Some(f32s(&[1000.0, 0.2, -1.0])));
+    let spec_saves =
+        one(DType::F32, f32s(&[1000.0, 0.2, -1.0]), want(), Some(f32s(&[1000.0, 0.2, -1.0])));
     assert!(spec_saves.agrees && spec_saves.outputs[0].against == Some("spec"));
     let zeros = one(DType::F32, f32s(&[0.0, 0.0, 0.0]), Some(f32s(&[1e-9, 0.0, 0.0])), None);
     assert!(!zeros.agrees, "an absolute tolerance would accept zeros");
-    for (got, want) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, 1.0), (f32::NEG_INFINITY, f32::INFINITY)] {
+    for (got, want) in
+        [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, 1.0), (f32::NEG_INFINITY, f32::INFINITY)]
+    {
         let found = one(DType::F32, f32s(&[got, 5.0]), Some(f32s(&[want, 5.0])), None);
         assert!(!found.agrees && found.outputs[0].n_mismatches == 1, "{got} for {want}");
         assert!(serde_json::to_string(&found).is_ok());
     }
-    let same = one(DType::F32, f32s(&[f32::NAN, f32::INFINITY]), Some(f32s(&[f32::NAN, f32::INFINITY])), None);
+    let same = one(
+        DType::F32,
+        f32s(&[f32::NAN, f32::INFINITY]),
+        Some(f32s(&[f32::NAN, f32::INFINITY])),
+        None,
+    );
     assert!(same.agrees);
     let ints = |xs: &[i64]| Tensor::i64(&[xs.len()], xs);
     assert!(one(DType::I64, ints(&[1 << 60]), Some(ints(&[1 << 60])), None).agrees);
     let off = one(DType::I64, ints(&[(1 << 60) + 1]), Some(ints(&[1 << 60])), None);
-    assert!(!off.agrees && off.outputs[0].n_mismatches == 1, "integers are compared exactly, beyond 2^53 too");
+    assert!(
+        !off.agrees && off.outputs[0].n_mismatches == 1,
+        "integers are compared exactly, beyond 2^53 too"
+    );
     assert!(!one(DType::F32, f32s(&[1.0]), None, None).agrees, "comparing nothing is not agreeing");
 }

@@ -10,7 +10,9 @@ use eggine_ir::{DType, Tensor};
 use eggine_runtime::engine::{
     ArenaRecord, FORMAT_VERSION, KernelRecord, WeightsBuilder, hash_text, write_atomically,
 };
-use eggine_runtime::{Arg, Engine, EngineError, EngineParts, IoSpec, KernelPlan, Manifest, Plan, Step};
+use eggine_runtime::{
+    Arg, Engine, EngineError, EngineParts, IoSpec, KernelPlan, Manifest, Plan, Step,
+};
 
 fn kernel(name: &str, ptx: &str) -> (KernelPlan, KernelRecord) {
     let plan = KernelPlan { entry: name.into(), grid: [2, 1, 1], block: [128, 1, 1], n_params: 3 };
@@ -32,7 +34,11 @@ fn parts() -> EngineParts {
     let mut weights = WeightsBuilder::default();
     let first = weights.push(&Tensor::f32(&[5], &[1.0, 2.0, 3.0, 4.0, 5.0]));
     let second = weights.push(&Tensor::f32(&[2], &[7.0, 8.0]));
-    assert_eq!(weights.push(&Tensor::f32(&[5], &[1.0, 2.0, 3.0, 4.0, 5.0])), first, "equal bytes are stored once");
+    assert_eq!(
+        weights.push(&Tensor::f32(&[5], &[1.0, 2.0, 3.0, 4.0, 5.0])),
+        first,
+        "equal bytes are stored once"
+    );
     let ptx = vec!["// first\n.entry k0".to_owned(), "// second\n.entry k1".to_owned()];
     let (kernels, records): (Vec<_>, Vec<_>) =
         ptx.iter().enumerate().map(|(i, ptx)| kernel(&format!("k{i}"), ptx)).unzip();
@@ -43,8 +49,16 @@ fn parts() -> EngineParts {
         outputs: vec![spec("y")],
         kernels,
         steps: vec![
-            Step { kernel: 0, args: vec![Arg::Input(0), first, between], sources: vec!["Conv_0".into()] },
-            Step { kernel: 1, args: vec![between, second, Arg::Output(0)], sources: vec!["Conv_0".into(), "Relu_1".into()] },
+            Step {
+                kernel: 0,
+                args: vec![Arg::Input(0), first, between],
+                sources: vec!["Conv_0".into()],
+            },
+            Step {
+                kernel: 1,
+                args: vec![between, second, Arg::Output(0)],
+                sources: vec!["Conv_0".into(), "Relu_1".into()],
+            },
         ],
         aliases: vec![],
         arena_bytes: 256,
@@ -59,7 +73,14 @@ fn parts() -> EngineParts {
         kernels: records,
         ..Manifest::default()
     };
-    EngineParts { manifest, plan, ptx, weights: weights.finish(), report: vec![], evidence: vec!["e1".into()] }
+    EngineParts {
+        manifest,
+        plan,
+        ptx,
+        weights: weights.finish(),
+        report: vec![],
+        evidence: vec!["e1".into()],
+    }
 }
 
 #[test]
@@ -76,8 +97,15 @@ fn what_is_written_is_read() {
     assert_eq!(engine.evidence().unwrap(), parts.evidence);
     assert_eq!(engine.report().unwrap(), parts.report);
     let steps = engine.steps_of_sources().unwrap();
-    assert_eq!(steps, BTreeMap::from([("Conv_0".to_owned(), vec![0, 1]), ("Relu_1".to_owned(), vec![1])]));
-    assert_eq!(engine.weights().as_ptr() as usize % 4096, 0, "a mapped weights section starts a page");
+    assert_eq!(
+        steps,
+        BTreeMap::from([("Conv_0".to_owned(), vec![0, 1]), ("Relu_1".to_owned(), vec![1])])
+    );
+    assert_eq!(
+        engine.weights().as_ptr() as usize % 4096,
+        0,
+        "a mapped weights section starts a page"
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
 }
 
@@ -97,15 +125,23 @@ fn every_changed_byte_is_noticed() {
     // Every byte of header, directory and text sections; the padding before the weights and the weights
     // themselves in steps.
     let text_end = bytes.len() - 4096;
-    let positions = (0..text_end).chain((text_end..bytes.len()).step_by(37)).chain([bytes.len() - 1]);
+    let positions =
+        (0..text_end).chain((text_end..bytes.len()).step_by(37)).chain([bytes.len() - 1]);
     for position in positions {
         for flip in [0x01, 0x80] {
             let mut damaged = bytes.clone();
             damaged[position] ^= flip;
-            let err = Engine::from_bytes(damaged).expect_err(&format!("byte {position} flipped by {flip:#x}"));
+            let err = Engine::from_bytes(damaged)
+                .expect_err(&format!("byte {position} flipped by {flip:#x}"));
             let message = err.to_string();
             assert!(
-                matches!(err, EngineError::Damaged { .. } | EngineError::Foreign { .. } | EngineError::Newer { .. } | EngineError::Length { .. }),
+                matches!(
+                    err,
+                    EngineError::Damaged { .. }
+                        | EngineError::Foreign { .. }
+                        | EngineError::Newer { .. }
+                        | EngineError::Length { .. }
+                ),
                 "byte {position}: {message}"
             );
             assert!(!message.contains('\n') && message.len() < 300, "{message}");
@@ -117,7 +153,8 @@ fn every_changed_byte_is_noticed() {
 fn damage_names_the_section() {
     let parts = parts();
     let bytes = Engine::to_bytes(&parts).unwrap();
-    let find = |needle: &[u8]| bytes.windows(needle.len()).position(|window| window == needle).unwrap();
+    let find =
+        |needle: &[u8]| bytes.windows(needle.len()).position(|window| window == needle).unwrap();
     let cases: [(&[u8], &str); 6] = [
         (b"\"model\":\"tiny\"", "section `manifest`"),
         (b"\"arena_bytes\":256,\"weights", "section `plan`"),
@@ -133,7 +170,12 @@ fn damage_names_the_section() {
         let message = match engine {
             Err(err) => err.to_string(),
             // Evidence and sources are read when they are asked for.
-            Ok(engine) => engine.evidence().map(drop).and(engine.steps_of_sources().map(drop)).unwrap_err().to_string(),
+            Ok(engine) => engine
+                .evidence()
+                .map(drop)
+                .and(engine.steps_of_sources().map(drop))
+                .unwrap_err()
+                .to_string(),
         };
         assert!(message.contains(section), "{section}: {message}");
     }
@@ -144,7 +186,10 @@ fn truncation_is_noticed_everywhere() {
     let bytes = Engine::to_bytes(&parts()).unwrap();
     for end in (0..300).chain((300..bytes.len()).step_by(97)).chain([bytes.len() - 1]) {
         let err = Engine::from_bytes(bytes[..end].to_vec()).expect_err(&format!("{end} bytes"));
-        assert!(matches!(err, EngineError::Foreign { .. } | EngineError::Length { .. }), "{end} bytes: {err}");
+        assert!(
+            matches!(err, EngineError::Foreign { .. } | EngineError::Length { .. }),
+            "{end} bytes: {err}"
+        );
     }
     let longer = [&bytes[..], b"x"].concat();
     assert!(matches!(Engine::from_bytes(longer), Err(EngineError::Length { .. })));
@@ -166,7 +211,10 @@ fn foreign_files_are_refused_in_plain_words() {
         assert!(message.contains("is not an Eggine engine") && message.contains(says), "{message}");
     }
     let folder = tempfile::tempdir().unwrap();
-    assert!(matches!(Engine::open(folder.path()), Err(EngineError::Foreign { .. } | EngineError::Read { .. })));
+    assert!(matches!(
+        Engine::open(folder.path()),
+        Err(EngineError::Foreign { .. } | EngineError::Read { .. })
+    ));
     assert!(matches!(Engine::open(&folder.path().join("none")), Err(EngineError::Read { .. })));
 }
 
@@ -191,7 +239,10 @@ fn parts_that_do_not_belong_together_are_not_written() {
     let mut wrong = parts();
     wrong.plan.steps.pop();
     let err = Engine::to_bytes(&wrong).unwrap_err();
-    assert_eq!(err.to_string(), "inconsistent engine: output 0 (`y`) is neither written nor a copy");
+    assert_eq!(
+        err.to_string(),
+        "inconsistent engine: output 0 (`y`) is neither written nor a copy"
+    );
 }
 
 #[test]
@@ -206,8 +257,13 @@ fn a_failed_write_leaves_the_old_file_and_nothing_else() {
     assert_eq!(err.unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    let message = Engine::write(&folder.path().join("no/such/folder.eggine"), &parts()).unwrap_err().to_string();
-    assert!(message.contains("cannot write engine") && message.contains("nothing was left behind"), "{message}");
+    let message = Engine::write(&folder.path().join("no/such/folder.eggine"), &parts())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("cannot write engine") && message.contains("nothing was left behind"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -24,7 +24,8 @@ fn engine(plan: Plan, ptx: Vec<String>, weights: WeightsBuilder) -> Engine {
     let kernels = plan.kernels.iter().zip(&ptx).map(record).collect();
     let manifest = Manifest { model: "test".into(), kernels, ..Manifest::default() };
     let plan = Plan { weights_bytes: weights.n_bytes(), ..plan };
-    let parts = EngineParts { manifest, plan, ptx, weights: weights.finish(), ..EngineParts::default() };
+    let parts =
+        EngineParts { manifest, plan, ptx, weights: weights.finish(), ..EngineParts::default() };
     Engine::from_bytes(Engine::to_bytes(&parts).unwrap()).unwrap()
 }
 
@@ -129,7 +130,10 @@ fn an_engine_file_runs_on_the_cpu_device() {
         inputs: vec![spec("x", &[300])],
         outputs: vec![spec("y", &[300]), spec("c", &[300])],
         kernels: vec![KernelPlan { grid: [3, 1, 1], ..kernel("relu", 2) }],
-        steps: vec![step(0, &[Arg::Input(0), Arg::Output(0)]), step(0, &[constant, Arg::Output(1)])],
+        steps: vec![
+            step(0, &[Arg::Input(0), Arg::Output(0)]),
+            step(0, &[constant, Arg::Output(1)]),
+        ],
         ..Plan::default()
     };
     let made = engine(plan, ptx, weights);
@@ -148,7 +152,9 @@ fn an_engine_file_runs_on_the_cpu_device() {
         let device = CpuDevice::new(CpuOptions { n_threads, ..CpuOptions::default() });
         let mut session = Session::new(Box::new(device), &engine).unwrap();
         let x: Vec<f32> = data.iter().map(|x| -x).collect();
-        let relu = |data: &[f32]| Tensor::f32(&[300], &data.iter().map(|x| x.max(0.0)).collect::<Vec<_>>());
+        let relu = |data: &[f32]| {
+            Tensor::f32(&[300], &data.iter().map(|x| x.max(0.0)).collect::<Vec<_>>())
+        };
         let outputs = session.run(&[Tensor::f32(&[300], &x)]).unwrap();
         assert_eq!(outputs, [relu(&x), relu(&data)]);
         assert!(session.time_steps(2).unwrap().iter().all(|sample| sample.step_ns.len() == 2));

@@ -6,15 +6,20 @@ mod common;
 
 use common::region;
 use eggine_runtime::device::FakeDevice;
-use eggine_runtime::timing::{Contestant, Decision, Rejection, TimingVerdict, measure, race, time_alone};
-use eggine_runtime::{Candidate, CandidateBuffer, OracleCache, Timing, TimingPlan, Verdict, VerifyOptions};
+use eggine_runtime::timing::{
+    Contestant, Decision, Rejection, TimingVerdict, measure, race, time_alone,
+};
+use eggine_runtime::{
+    Candidate, CandidateBuffer, OracleCache, Timing, TimingPlan, Verdict, VerifyOptions,
+};
 
 /// Noise in ±1, the same for equal seeds.
 struct Noise(u64);
 
 impl Noise {
     fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) as f64 / f64::from(1 << 23) - 1.0
     }
 }
@@ -33,16 +38,19 @@ fn run(seed: u64, challenger_ns: f64, drift: f64, noise: f64) -> Decision {
 #[test]
 fn one_per_cent_is_found_under_drift() {
     let seeds = 0..200;
-    let faster = seeds.clone().filter(|&seed| run(seed, 99_000.0, 0.002, 0.01) == Decision::Faster).count();
+    let faster =
+        seeds.clone().filter(|&seed| run(seed, 99_000.0, 0.002, 0.01) == Decision::Faster).count();
     let slower = seeds.filter(|&seed| run(seed, 99_000.0, 0.002, 0.01) == Decision::Slower).count();
     assert!(faster > 190 && slower <= 4, "faster {faster}, slower {slower} of 200");
-    let slower = (0..200).filter(|&seed| run(seed, 101_000.0, -0.001, 0.01) == Decision::Slower).count();
+    let slower =
+        (0..200).filter(|&seed| run(seed, 101_000.0, -0.001, 0.01) == Decision::Slower).count();
     assert!(slower > 190, "slower {slower} of 200");
 }
 
 #[test]
 fn equals_rarely_win() {
-    let wins = (0..400).filter(|&seed| run(seed, 100_000.0, 0.001, 0.02) == Decision::Faster).count();
+    let wins =
+        (0..400).filter(|&seed| run(seed, 100_000.0, 0.001, 0.02) == Decision::Faster).count();
     assert!(wins < 48, "{wins} of 400 equals win");
 }
 
@@ -74,7 +82,8 @@ fn bad_samples_are_kept_and_not_believed() {
     assert_eq!(stopped.decision, Decision::Rejected);
     assert_eq!(stopped.challenger.samples_ns.len(), TimingPlan::default().max_samples);
     let impossible = TimingPlan { floor_ns: 1000, ..TimingPlan::default() };
-    let lucky = race(&impossible, |who| Ok(if who == Contestant::Challenger { 500 } else { 2000 })).unwrap();
+    let lucky = race(&impossible, |who| Ok(if who == Contestant::Challenger { 500 } else { 2000 }))
+        .unwrap();
     assert_eq!(lucky.decision, Decision::Rejected, "faster than the roofline is not faster");
     // One stray sample in a round does not decide a race.
     let mut nth = 0;
@@ -99,9 +108,16 @@ fn drift_is_seen_when_timed_alone() {
     });
     assert_eq!(timing.unwrap().verdict(), TimingVerdict::Drifting);
     let steady = time_alone(&plan, || Ok(1000)).unwrap();
-    assert_eq!((steady.verdict(), steady.samples_ns.len()), (TimingVerdict::Believed, plan.max_samples));
+    assert_eq!(
+        (steady.verdict(), steady.samples_ns.len()),
+        (TimingVerdict::Believed, plan.max_samples)
+    );
     let enough = time_alone(&TimingPlan::default(), || Ok(1000)).unwrap();
-    assert_eq!(enough.samples_ns.len(), TimingPlan::default().min_samples, "a narrow interval ends it");
+    assert_eq!(
+        enough.samples_ns.len(),
+        TimingPlan::default().min_samples,
+        "a narrow interval ends it"
+    );
     let budget = TimingPlan { budget_ns: 1, half_width: 0.0, ..TimingPlan::default() };
     assert_eq!(time_alone(&budget, || Ok(1000)).unwrap().samples_ns.len(), budget.min_samples);
 }
@@ -114,11 +130,16 @@ fn equal_samples_and_seeds_give_equal_decisions() {
     let timing = Timing::new((0..50).map(|i| 1000 + (i * 37) % 91).collect(), 0);
     assert_eq!(timing.interval_ns(7), timing.interval_ns(7));
     let interval = timing.interval_ns(7).unwrap();
-    assert!(interval.low <= interval.median && interval.median <= interval.high && interval.half_width() > 0.0);
+    assert!(
+        interval.low <= interval.median
+            && interval.median <= interval.high
+            && interval.half_width() > 0.0
+    );
 }
 
 fn candidate(entry: &'static str) -> Candidate<'static> {
-    let buffers = vec![CandidateBuffer::Input { index: 0, pack: None }, CandidateBuffer::Output { index: 0 }];
+    let buffers =
+        vec![CandidateBuffer::Input { index: 0, pack: None }, CandidateBuffer::Output { index: 0 }];
     Candidate { ptx: "// fake", entry, grid: [1, 1, 1], block: [1, 1, 1], buffers }
 }
 
@@ -148,7 +169,16 @@ fn what_is_measured_is_verified_before_and_after() {
     let mut go = |challenger, incumbent: Option<&'static str>| {
         let incumbent = incumbent.map(candidate);
         let (options, plan) = (VerifyOptions::default(), TimingPlan::default());
-        let found = measure(&mut device, &negate, "r", &candidate(challenger), incumbent.as_ref(), &oracles, &options, &plan);
+        let found = measure(
+            &mut device,
+            &negate,
+            "r",
+            &candidate(challenger),
+            incumbent.as_ref(),
+            &oracles,
+            &options,
+            &plan,
+        );
         assert_eq!((device.n_allocations(), device.n_modules()), (0, 0));
         found.unwrap()
     };

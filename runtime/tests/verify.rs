@@ -11,7 +11,9 @@ use eggine_ir::graph::eval::{Rounding, eval};
 use eggine_ir::{DType, Region, Tensor};
 use eggine_runtime::device::{CpuDevice, CpuOptions, Device, DeviceError, FakeDevice, FakeMemory};
 use eggine_runtime::verify::{Family, Reference, generate_inputs};
-use eggine_runtime::{Candidate, CandidateBuffer, OracleCache, Verdict, Verification, VerifyOptions, verify};
+use eggine_runtime::{
+    Candidate, CandidateBuffer, OracleCache, Verdict, Verification, VerifyOptions, verify,
+};
 
 const M: usize = 8;
 const N: usize = 16;
@@ -36,8 +38,15 @@ fn check(region: &Region, n_inputs: usize, kernel: Kernel) -> Verification {
     device.kernel("k", kernel);
     let oracles = OracleCache::default();
     let key = region.hash_hex();
-    let found =
-        verify::verify(&mut device, region, &key, &candidate(n_inputs), &oracles, &VerifyOptions::default()).unwrap();
+    let found = verify::verify(
+        &mut device,
+        region,
+        &key,
+        &candidate(n_inputs),
+        &oracles,
+        &VerifyOptions::default(),
+    )
+    .unwrap();
     assert_eq!((device.n_allocations(), device.n_modules()), (0, 0), "everything is given back");
     let json = serde_json::to_string(&found).unwrap();
     assert_eq!(serde_json::from_str::<Verification>(&json).unwrap(), found, "{json}");
@@ -48,7 +57,8 @@ fn check(region: &Region, n_inputs: usize, kernel: Kernel) -> Verification {
 fn matmul(k: usize, dot: impl Fn(&[f32], &[f32]) -> f32 + Send + 'static) -> Kernel {
     Box::new(move |memory, params, _| {
         let (a, b) = (memory.read_f32(params[0], M * k)?, memory.read_f32(params[1], k * N)?);
-        let columns: Vec<Vec<f32>> = (0..N).map(|j| (0..k).map(|i| b[i * N + j]).collect()).collect();
+        let columns: Vec<Vec<f32>> =
+            (0..N).map(|j| (0..k).map(|i| b[i * N + j]).collect()).collect();
         let mut c = Vec::new();
         for i in 0..M {
             c.extend(columns.iter().map(|column| dot(&a[i * k..][..k], column)));
@@ -67,20 +77,39 @@ fn honest_sums_pass_in_any_order() {
         let region = matmul_region(k);
         let orders: Vec<(&str, Kernel)> = vec![
             ("forward, fused", matmul(k, forward)),
-            ("backward, rounded twice", matmul(k, |a, b| a.iter().zip(b).rev().map(|(x, y)| x * y).fold(0.0, |s, t| s + t))),
-            ("in 7 parts", matmul(k, |a, b| {
-                let part = a.len().div_ceil(7);
-                a.chunks(part).zip(b.chunks(part)).map(|(a, b)| forward(a, b)).sum()
-            })),
-            ("in strides", matmul(k, |a, b| {
-                (0..4).map(|lane| (lane..a.len()).step_by(4).fold(0f32, |s, i| a[i].mul_add(b[i], s))).sum()
-            })),
+            (
+                "backward, rounded twice",
+                matmul(k, |a, b| a.iter().zip(b).rev().map(|(x, y)| x * y).fold(0.0, |s, t| s + t)),
+            ),
+            (
+                "in 7 parts",
+                matmul(k, |a, b| {
+                    let part = a.len().div_ceil(7);
+                    a.chunks(part).zip(b.chunks(part)).map(|(a, b)| forward(a, b)).sum()
+                }),
+            ),
+            (
+                "in strides",
+                matmul(k, |a, b| {
+                    (0..4)
+                        .map(|lane| {
+                            (lane..a.len()).step_by(4).fold(0f32, |s, i| a[i].mul_add(b[i], s))
+                        })
+                        .sum()
+                }),
+            ),
         ];
         for (name, kernel) in orders {
             let found = check(&region, 2, kernel);
             assert!(found.accepted(), "K = {k}, {name}: {}", found.verdict);
-            assert!(found.families.iter().all(|family| family.n_free == 0 && family.n_elems == M * N));
-            assert!(found.error_ratio() < 0.5, "K = {k}, {name}: the bound has room, {}", found.error_ratio());
+            assert!(
+                found.families.iter().all(|family| family.n_free == 0 && family.n_elems == M * N)
+            );
+            assert!(
+                found.error_ratio() < 0.5,
+                "K = {k}, {name}: the bound has room, {}",
+                found.error_ratio()
+            );
         }
     }
 }
@@ -99,18 +128,35 @@ fn lower_precision_and_missing_terms_are_inaccurate() {
             ("without the last term", matmul(k, |a, b| forward(&a[..a.len() - 1], b))),
             ("without the first term", matmul(k, |a, b| forward(&a[1..], &b[1..]))),
             ("operands shifted by one", matmul(k, |a, b| forward(&a[1..], b))),
-            ("tf32", matmul(k, |a, b| a.iter().zip(b).fold(0.0, |s, (x, y)| tf32(*x).mul_add(tf32(*y), s)))),
-            ("bf16", matmul(k, |a, b| {
-                let narrow = |x: f32| half::bf16::from_f32(x).to_f32();
-                a.iter().zip(b).fold(0.0, |s, (x, y)| narrow(*x).mul_add(narrow(*y), s))
-            })),
-            ("f16 accumulator", matmul(k, |a, b| {
-                a.iter().zip(b).fold(0.0, |s: f32, (x, y)| half::f16::from_f32(x.mul_add(*y, s)).to_f32())
-            })),
+            (
+                "tf32",
+                matmul(k, |a, b| {
+                    a.iter().zip(b).fold(0.0, |s, (x, y)| tf32(*x).mul_add(tf32(*y), s))
+                }),
+            ),
+            (
+                "bf16",
+                matmul(k, |a, b| {
+                    let narrow = |x: f32| half::bf16::from_f32(x).to_f32();
+                    a.iter().zip(b).fold(0.0, |s, (x, y)| narrow(*x).mul_add(narrow(*y), s))
+                }),
+            ),
+            (
+                "f16 accumulator",
+                matmul(k, |a, b| {
+                    a.iter()
+                        .zip(b)
+                        .fold(0.0, |s: f32, (x, y)| half::f16::from_f32(x.mul_add(*y, s)).to_f32())
+                }),
+            ),
         ];
         for (name, kernel) in wrong {
             let found = check(&region, 2, kernel);
-            assert!(matches!(found.verdict, Verdict::Inaccurate { .. } | Verdict::WrongKind { .. }), "K = {k}, {name}: {}", found.verdict);
+            assert!(
+                matches!(found.verdict, Verdict::Inaccurate { .. } | Verdict::WrongKind { .. }),
+                "K = {k}, {name}: {}",
+                found.verdict
+            );
         }
     }
 }
@@ -125,13 +171,16 @@ fn an_output_shifted_by_one_is_inaccurate() {
         memory.write_f32(params[2], &c)
     });
     let found = check(&matmul_region(k), 2, shifted);
-    let Verdict::Inaccurate { family: Family::Normal, output: 0, n_elems, worst } = &found.verdict else {
+    let Verdict::Inaccurate { family: Family::Normal, output: 0, n_elems, worst } = &found.verdict
+    else {
         panic!("{}", found.verdict)
     };
     assert!(*n_elems > M * N - 3 && worst.index < M * N, "{}", found.verdict);
 }
 
-fn after_matmul(spoil: impl Fn(&mut FakeMemory, &[u64]) -> Result<(), DeviceError> + Send + 'static) -> Kernel {
+fn after_matmul(
+    spoil: impl Fn(&mut FakeMemory, &[u64]) -> Result<(), DeviceError> + Send + 'static,
+) -> Kernel {
     let mut honest = matmul(32, forward);
     Box::new(move |memory, params, nth| {
         honest(memory, params, nth)?;
@@ -143,20 +192,35 @@ fn after_matmul(spoil: impl Fn(&mut FakeMemory, &[u64]) -> Result<(), DeviceErro
 fn nothing_or_half_written_is_unwritten() {
     let nothing: Kernel = Box::new(|_, _, _| Ok(()));
     let found = check(&matmul_region(32), 2, nothing);
-    assert!(matches!(found.verdict, Verdict::Unwritten { n_elems: 128, first_index: 0, .. }), "{}", found.verdict);
+    assert!(
+        matches!(found.verdict, Verdict::Unwritten { n_elems: 128, first_index: 0, .. }),
+        "{}",
+        found.verdict
+    );
     let poison = f32::from_bits(u32::MAX);
-    let partial = after_matmul(move |memory, params| memory.write_f32(params[2] + 4 * 100, &[poison; 28]));
+    let partial =
+        after_matmul(move |memory, params| memory.write_f32(params[2] + 4 * 100, &[poison; 28]));
     let found = check(&matmul_region(32), 2, partial);
-    assert!(matches!(found.verdict, Verdict::Unwritten { n_elems: 28, first_index: 100, .. }), "{}", found.verdict);
+    assert!(
+        matches!(found.verdict, Verdict::Unwritten { n_elems: 28, first_index: 100, .. }),
+        "{}",
+        found.verdict
+    );
 }
 
 #[test]
 fn the_right_answer_of_the_run_before_is_unwritten() {
     // Writes on its first run only: later families find their poison.
     let mut honest = matmul(32, forward);
-    let lazy: Kernel = Box::new(move |memory, params, nth| if nth == 0 { honest(memory, params, nth) } else { Ok(()) });
+    let lazy: Kernel = Box::new(
+        move |memory, params, nth| if nth == 0 { honest(memory, params, nth) } else { Ok(()) },
+    );
     let found = check(&matmul_region(32), 2, lazy);
-    assert!(matches!(found.verdict, Verdict::Unwritten { family: Family::Extreme, .. }), "{}", found.verdict);
+    assert!(
+        matches!(found.verdict, Verdict::Unwritten { family: Family::Extreme, .. }),
+        "{}",
+        found.verdict
+    );
 }
 
 #[test]
@@ -175,7 +239,11 @@ fn a_result_that_is_kept_for_other_inputs_is_inaccurate() {
         }
     });
     let found = check(&matmul_region(32), 2, caching);
-    assert!(matches!(found.verdict, Verdict::Inaccurate { family: Family::Extreme, .. }), "{}", found.verdict);
+    assert!(
+        matches!(found.verdict, Verdict::Inaccurate { family: Family::Extreme, .. }),
+        "{}",
+        found.verdict
+    );
 }
 
 #[test]
@@ -186,14 +254,21 @@ fn writes_outside_and_to_inputs_are_seen() {
             memory.write(params[buffer].wrapping_add_signed(at_byte), &[0])
         });
         let found = check(&matmul_region(32), 2, outside);
-        assert_eq!(found.verdict, Verdict::WritesOutside { family: Family::Normal, buffer, at_byte });
+        assert_eq!(
+            found.verdict,
+            Verdict::WritesOutside { family: Family::Normal, buffer, at_byte }
+        );
     }
     let modifying = after_matmul(|memory, params| {
         let x = memory.read_f32(params[1] + 40, 1)?;
         memory.write_f32(params[1] + 40, &[-x[0]])
     });
     let found = check(&matmul_region(32), 2, modifying);
-    assert!(matches!(found.verdict, Verdict::ModifiesInput { buffer: 1, at_byte: 40..44, .. }), "{}", found.verdict);
+    assert!(
+        matches!(found.verdict, Verdict::ModifiesInput { buffer: 1, at_byte: 40..44, .. }),
+        "{}",
+        found.verdict
+    );
 }
 
 #[test]
@@ -211,11 +286,23 @@ fn a_read_outside_shows_as_nan() {
 fn faults_and_text_that_does_not_load_are_verdicts() {
     let wild: Kernel = Box::new(|memory, _, _| memory.write(0x10, &[0]));
     let found = check(&matmul_region(32), 2, wild);
-    assert!(matches!(&found.verdict, Verdict::Faults { reason, .. } if reason.contains("0x10")), "{}", found.verdict);
+    assert!(
+        matches!(&found.verdict, Verdict::Faults { reason, .. } if reason.contains("0x10")),
+        "{}",
+        found.verdict
+    );
     let mut device = FakeDevice::new();
     let broken = Candidate { ptx: "error: line 3: unknown instruction", ..candidate(2) };
     let region = matmul_region(32);
-    let found = verify::verify(&mut device, &region, "k", &broken, &OracleCache::default(), &VerifyOptions::default()).unwrap();
+    let found = verify::verify(
+        &mut device,
+        &region,
+        "k",
+        &broken,
+        &OracleCache::default(),
+        &VerifyOptions::default(),
+    )
+    .unwrap();
     assert_eq!(found.verdict.to_string(), "does not load: line 3: unknown instruction");
     assert_eq!(device.n_allocations(), 0);
 }
@@ -227,7 +314,15 @@ fn a_kernel_that_forgets_an_output_is_seen() {
     device.kernel("k", |_, _, _| Ok(()));
     let mut blind = candidate(2);
     blind.buffers.pop();
-    let found = verify::verify(&mut device, &region, "k", &blind, &OracleCache::default(), &VerifyOptions::default()).unwrap();
+    let found = verify::verify(
+        &mut device,
+        &region,
+        "k",
+        &blind,
+        &OracleCache::default(),
+        &VerifyOptions::default(),
+    )
+    .unwrap();
     assert!(matches!(found.verdict, Verdict::Unwritten { n_elems: 128, .. }), "{}", found.verdict);
 }
 
@@ -323,7 +418,11 @@ fn plain(region: &Region, spoil: impl Fn(&Tensor) -> Tensor + Send + 'static) ->
         let mut inputs = Vec::new();
         for (nth, value) in region.graph.inputs().enumerate() {
             let ty = region.graph.ty(value);
-            inputs.push(Tensor::new(ty.dtype, &ty.extents(), memory.read(params[nth], ty.n_bytes())?));
+            inputs.push(Tensor::new(
+                ty.dtype,
+                &ty.extents(),
+                memory.read(params[nth], ty.n_bytes())?,
+            ));
         }
         let outputs = eval(&region.graph, &inputs, Rounding::PerOp);
         memory.write(params[inputs.len()], &spoil(&outputs[0].to_tensor()).bytes)
@@ -353,7 +452,13 @@ fn one_slightly_wrong_element_is_enough() {
         let spoiled = plain(&region, |tensor| {
             let mut data = tensor.to_f64();
             // Not near zero: the relative error of what cancelled may be large.
-            let most = data.iter().copied().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap().0;
+            let most = data
+                .iter()
+                .copied()
+                .enumerate()
+                .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
+                .unwrap()
+                .0;
             data[most] = data[most] * 1.01 + f64::from(u8::from(!tensor.dtype.is_float()));
             Tensor::from_f64(tensor.dtype, &tensor.extents, &data)
         });
@@ -364,17 +469,27 @@ fn one_slightly_wrong_element_is_enough() {
 
 #[test]
 fn movement_is_compared_bit_for_bit() {
-    let moving = region("graph @t(v0: f32[3,50]) {\n    v1 = transpose v0 {perm=[1,0]}\n    return v1\n}");
+    let moving =
+        region("graph @t(v0: f32[3,50]) {\n    v1 = transpose v0 {perm=[1,0]}\n    return v1\n}");
     assert!(check(&moving, 1, plain(&moving, Tensor::clone)).accepted());
     // The extreme family has zeros of both signs.
     let unsigned_zeros = plain(&moving, |tensor| {
-        let data: Vec<f64> = tensor.to_f64().iter().map(|&x| if x == 0.0 { 0.0 } else { x }).collect();
+        let data: Vec<f64> =
+            tensor.to_f64().iter().map(|&x| if x == 0.0 { 0.0 } else { x }).collect();
         Tensor::from_f64(tensor.dtype, &tensor.extents, &data)
     });
     let found = check(&moving, 1, unsigned_zeros);
-    assert!(matches!(found.verdict, Verdict::Inaccurate { family: Family::Extreme, .. }), "{}", found.verdict);
+    assert!(
+        matches!(found.verdict, Verdict::Inaccurate { family: Family::Extreme, .. }),
+        "{}",
+        found.verdict
+    );
     let flushed = plain(&moving, |tensor| {
-        let data: Vec<f64> = tensor.to_f64().iter().map(|&x| if x.abs() < 2f64.powi(-126) { 0.0 * x } else { x }).collect();
+        let data: Vec<f64> = tensor
+            .to_f64()
+            .iter()
+            .map(|&x| if x.abs() < 2f64.powi(-126) { 0.0 * x } else { x })
+            .collect();
         Tensor::from_f64(tensor.dtype, &tensor.extents, &data)
     });
     assert!(!check(&moving, 1, flushed).accepted());
@@ -386,7 +501,8 @@ fn nan_must_be_where_the_oracle_has_it() {
     let roots = region(text);
     assert!(check(&roots, 1, plain(&roots, Tensor::clone)).accepted());
     let zeros_for_nan = plain(&roots, |tensor| {
-        let data: Vec<f64> = tensor.to_f64().iter().map(|x| if x.is_nan() { 0.0 } else { *x }).collect();
+        let data: Vec<f64> =
+            tensor.to_f64().iter().map(|x| if x.is_nan() { 0.0 } else { *x }).collect();
         Tensor::from_f64(tensor.dtype, &tensor.extents, &data)
     });
     let found = check(&roots, 1, zeros_for_nan);
@@ -407,13 +523,23 @@ fn inputs_depend_on_seed_family_and_position_and_indices_are_in_range() {
         let indices = inputs[1].to_i64();
         let low = if family == Family::Extreme { -20 } else { 0 };
         assert!(indices.iter().all(|i| (low..20).contains(i)), "{family}: {indices:?}");
-        let two = generate_inputs(&region("graph @g(v0: f32[99], v1: f32[99]) {\n    v2 = add v0, v1\n    return v2\n}").graph, family, 1);
+        let two = generate_inputs(
+            &region("graph @g(v0: f32[99], v1: f32[99]) {\n    v2 = add v0, v1\n    return v2\n}")
+                .graph,
+            family,
+            1,
+        );
         assert_ne!(two[0], two[1], "{family}");
     }
     let normal = generate_inputs(&matmul_region(4000).graph, Family::Normal, 3)[0].to_f64();
     let (mean, square) = normal.iter().fold((0.0, 0.0), |(m, s), x| (m + x, s + x * x));
     let n = normal.len() as f64;
-    assert!((mean / n).abs() < 0.05 && (square / n - 1.0).abs() < 0.05, "mean {} variance {}", mean / n, square / n);
+    assert!(
+        (mean / n).abs() < 0.05 && (square / n - 1.0).abs() < 0.05,
+        "mean {} variance {}",
+        mean / n,
+        square / n
+    );
 }
 
 #[test]
@@ -422,19 +548,30 @@ fn packed_weights_are_given_as_the_kernel_wants_them() {
     let pack = |tensor: &Tensor| {
         let (k, n) = (tensor.extents[0], tensor.extents[1]);
         let data = tensor.to_f64();
-        let packed: Vec<f64> = (0..n * k).map(|i| data[(i % k) * n + i / k]).chain(vec![0.0; k]).collect();
+        let packed: Vec<f64> =
+            (0..n * k).map(|i| data[(i % k) * n + i / k]).chain(vec![0.0; k]).collect();
         Tensor::from_f64(DType::F32, &[n + 1, k], &packed)
     };
     let region = matmul_region(24);
     let mut device = FakeDevice::new();
     device.kernel("k", |memory, params, _| {
-        let (a, b) = (memory.read_f32(params[0], M * 24)?, memory.read_f32(params[1], 24 * (N + 1))?);
-        let c: Vec<f32> = (0..M * N).map(|i| forward(&a[i / N * 24..][..24], &b[i % N * 24..][..24])).collect();
+        let (a, b) =
+            (memory.read_f32(params[0], M * 24)?, memory.read_f32(params[1], 24 * (N + 1))?);
+        let c: Vec<f32> =
+            (0..M * N).map(|i| forward(&a[i / N * 24..][..24], &b[i % N * 24..][..24])).collect();
         memory.write_f32(params[2], &c)
     });
     let mut packed = candidate(2);
     packed.buffers[1] = CandidateBuffer::Input { index: 1, pack: Some(&pack) };
-    let found = verify::verify(&mut device, &region, "k", &packed, &OracleCache::default(), &VerifyOptions::default()).unwrap();
+    let found = verify::verify(
+        &mut device,
+        &region,
+        "k",
+        &packed,
+        &OracleCache::default(),
+        &VerifyOptions::default(),
+    )
+    .unwrap();
     assert!(found.accepted(), "{}", found.verdict);
     assert_eq!(device.n_allocations(), 0);
 }
@@ -455,7 +592,10 @@ fn oracles_are_shared_and_forgotten() {
     assert_eq!(small.len(), 2);
     let recent = small.get(&region, "a", Family::Normal, 3);
     small.get(&region, "a", Family::Normal, 9);
-    assert!(std::sync::Arc::ptr_eq(&recent, &small.get(&region, "a", Family::Normal, 3)), "the oldest goes first");
+    assert!(
+        std::sync::Arc::ptr_eq(&recent, &small.get(&region, "a", Family::Normal, 3)),
+        "the oldest goes first"
+    );
 }
 
 #[test]
@@ -476,28 +616,41 @@ fn bounds_are_tight_where_they_can_be() {
 fn on_cpu(options: CpuOptions, ptx: &str, grid: u32) -> Verdict {
     let region = region("graph @r(v0: f32[1000]) {\n    v1 = relu v0\n    return v1\n}");
     let mut device = CpuDevice::new(options);
-    let relu = Candidate { ptx, entry: "relu", grid: [grid, 1, 1], block: [128, 1, 1], ..candidate(1) };
+    let relu =
+        Candidate { ptx, entry: "relu", grid: [grid, 1, 1], block: [128, 1, 1], ..candidate(1) };
     let options = VerifyOptions::default();
-    verify::verify(&mut device, &region, "relu", &relu, &OracleCache::default(), &options).unwrap().verdict
+    verify::verify(&mut device, &region, "relu", &relu, &OracleCache::default(), &options)
+        .unwrap()
+        .verdict
 }
 
 #[test]
 fn ptx_is_verified_on_the_cpu_device() {
     let options = CpuOptions { n_threads: 2, ..CpuOptions::default() };
-    let everything = CpuOptions { checking: eggine_runtime::device::Checking::Everything, ..options };
+    let everything =
+        CpuOptions { checking: eggine_runtime::device::Checking::Everything, ..options };
     for options in [options, everything] {
         assert_eq!(on_cpu(options, &relu_ptx("relu", 1000, ""), 8), Verdict::Accepted);
         let verdict = on_cpu(options, &relu_ptx("relu", 1001, ""), 8);
-        assert!(matches!(&verdict, Verdict::Faults { reason, .. } if reason.contains("out of bounds")), "{verdict}");
+        assert!(
+            matches!(&verdict, Verdict::Faults { reason, .. } if reason.contains("out of bounds")),
+            "{verdict}"
+        );
         let verdict = on_cpu(options, &relu_ptx("relu", 999, ""), 8);
-        assert!(matches!(verdict, Verdict::Unwritten { n_elems: 1, first_index: 999, .. }), "{verdict}");
+        assert!(
+            matches!(verdict, Verdict::Unwritten { n_elems: 1, first_index: 999, .. }),
+            "{verdict}"
+        );
         let verdict = on_cpu(options, &relu_ptx("relu", 1000, ""), 7);
         assert!(matches!(verdict, Verdict::Unwritten { n_elems: 104, .. }), "{verdict}");
         let verdict = on_cpu(options, &relu_ptx("relu", 1000, "    frobnicate %f0;\n"), 8);
         assert!(matches!(verdict, Verdict::DoesNotLoad { .. }), "{verdict}");
         let limited = CpuOptions { step_limit: 10_000, ..options };
         let verdict = on_cpu(limited, &relu_ptx("relu", 1000, "$L1:\n    bra $L1;\n"), 8);
-        assert!(matches!(&verdict, Verdict::Faults { reason, .. } if reason.contains("step limit")), "{verdict}");
+        assert!(
+            matches!(&verdict, Verdict::Faults { reason, .. } if reason.contains("step limit")),
+            "{verdict}"
+        );
     }
     let mut device = CpuDevice::new(options);
     assert!(device.info().checks_bounds && device.alloc(0).is_ok());

@@ -9,7 +9,9 @@ use eggine_ir::{DType, Tensor};
 
 /// An array of a kind that no tensor has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its elements are {what} (NumPy type `{descr}`), which no tensor of a model that Eggine runs has")]
+#[error(
+    "its elements are {what} (NumPy type `{descr}`), which no tensor of a model that Eggine runs has"
+)]
 pub struct Unsupported {
     /// `strings`, `records`, …
     pub what: &'static str,
@@ -46,7 +48,9 @@ fn dtype_of(descr: &str) -> Result<(DType, bool), Unsupported> {
         return Err(unsupported("records"));
     }
     let kind = descr.trim_start_matches(['<', '>', '|', '=']);
-    let known = DType::ALL.iter().find(|&&dtype| self::descr(dtype).is_some_and(|descr| &descr[1..] == kind));
+    let known = DType::ALL
+        .iter()
+        .find(|&&dtype| self::descr(dtype).is_some_and(|descr| &descr[1..] == kind));
     match (known, kind.chars().next()) {
         (Some(&dtype), _) => Ok((dtype, descr.starts_with('>'))),
         (None, Some('U' | 'S' | 'a')) => Err(unsupported("strings")),
@@ -96,8 +100,12 @@ impl Header {
 
     fn parse(text: &str) -> Result<Self, String> {
         let value = |key: &str| -> Result<&str, String> {
-            let after = ["'", "\""].iter().find_map(|quote| text.split_once(&format!("{quote}{key}{quote}")));
-            let value = after.and_then(|(_, rest)| rest.trim_start().strip_prefix(':')).map(str::trim_start);
+            let after = ["'", "\""]
+                .iter()
+                .find_map(|quote| text.split_once(&format!("{quote}{key}{quote}")));
+            let value = after
+                .and_then(|(_, rest)| rest.trim_start().strip_prefix(':'))
+                .map(str::trim_start);
             value.ok_or_else(|| format!("its header has no {key}"))
         };
         let descr = value("descr")?;
@@ -106,7 +114,9 @@ impl Header {
                 let end = descr[1..].find(quote).ok_or("its header has no descr")?;
                 descr[1..=end].to_owned()
             }
-            _ => format!("[{}", descr.trim_start_matches('[').split(']').next().unwrap_or_default()),
+            _ => {
+                format!("[{}", descr.trim_start_matches('[').split(']').next().unwrap_or_default())
+            }
         };
         let order = value("fortran_order")?;
         let fortran_order = match () {
@@ -182,7 +192,8 @@ fn to_row_major(bytes: &[u8], extents: &[usize], width: usize) -> Vec<u8> {
 
 /// The bytes of a `.npy` file, format 1.0 (or 2.0 for a shape of very many dimensions).
 pub(super) fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>, String> {
-    let descr = descr(tensor.dtype).ok_or_else(|| format!("NumPy has no {} elements", tensor.dtype))?;
+    let descr =
+        descr(tensor.dtype).ok_or_else(|| format!("NumPy has no {} elements", tensor.dtype))?;
     let mut shape: String = tensor.extents.iter().map(|extent| format!("{extent}, ")).collect();
     if tensor.extents.len() > 1 {
         shape.truncate(shape.trim_end_matches(", ").len());

@@ -39,7 +39,7 @@ impl Default for CpuOptions {
     }
 }
 
-/// See the [module](self).
+/// A device that executes PTX text on the CPU.
 pub struct CpuDevice {
     memory: Memory,
     modules: Vec<Option<Module>>,
@@ -79,9 +79,12 @@ impl CpuDevice {
         };
         match eggine_cpu::launch(module, &launch.entry, &self.memory, &config, &options) {
             Ok(_) => Ok(()),
-            Err(LaunchError::NoEntry { kernel }) => Err(DeviceError::NoSuchKernel { entry: kernel }),
+            Err(LaunchError::NoEntry { kernel }) => {
+                Err(DeviceError::NoSuchKernel { entry: kernel })
+            }
             Err(LaunchError::Fault(fault)) => {
-                let (line, block, thread, kind) = (fault.line, fault.block, fault.thread, &fault.kind);
+                let (line, block, thread, kind) =
+                    (fault.line, fault.block, fault.thread, &fault.kind);
                 let reason = format!("line {line}, block {block:?}, thread {thread:?}: {kind}");
                 Err(DeviceError::Fault { entry: entry(), reason })
             }
@@ -117,7 +120,8 @@ impl Device for CpuDevice {
             Simd::Avx2 => "AVX2",
             Simd::Portable => "portable",
         };
-        let threads = if n_threads == 1 { "1 thread".into() } else { format!("{n_threads} threads") };
+        let threads =
+            if n_threads == 1 { "1 thread".into() } else { format!("{n_threads} threads") };
         DeviceInfo {
             name: format!("cpu ({simd}, {threads})"),
             identity: format!("cpu/{}/{simd}/{n_threads}", processor()),
@@ -161,7 +165,8 @@ impl Device for CpuDevice {
     }
 
     fn load(&mut self, ptx: &str) -> Result<ModuleId, DeviceError> {
-        let module = Module::load(ptx).map_err(|err| DeviceError::Load { reason: err.to_string() })?;
+        let module =
+            Module::load(ptx).map_err(|err| DeviceError::Load { reason: err.to_string() })?;
         let slot = self.modules.iter().position(Option::is_none).unwrap_or(self.modules.len());
         if slot == self.modules.len() {
             self.modules.push(None);

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use super::{Device, DeviceError, DeviceInfo, DevicePtr, Launch, ModuleId};
 
 /// What a fake kernel does: memory, parameters, and how many times this kernel ran before.
-pub type FakeKernel = Box<dyn FnMut(&mut FakeMemory, &[u64], u64) -> Result<(), DeviceError> + Send>;
+pub type FakeKernel =
+    Box<dyn FnMut(&mut FakeMemory, &[u64], u64) -> Result<(), DeviceError> + Send>;
 
 /// How long a launch seems to take: name of the kernel, and how many times it ran before.
 pub type FakeClock = Box<dyn FnMut(&str, u64) -> u64 + Send>;
@@ -26,7 +27,9 @@ const GAP_BYTES: u64 = 1 << 16;
 impl FakeMemory {
     fn range(&mut self, address: u64, n_bytes: usize) -> Result<&mut [u8], DeviceError> {
         let bad = DeviceError::BadAddress { address, n_bytes };
-        let Some((base, bytes)) = self.allocations.range_mut(..=address).next_back() else { return Err(bad) };
+        let Some((base, bytes)) = self.allocations.range_mut(..=address).next_back() else {
+            return Err(bad);
+        };
         let start = usize::try_from(address - base).map_err(|_| bad.clone())?;
         let end = start.checked_add(n_bytes).ok_or_else(|| bad.clone())?;
         bytes.get_mut(start..end).ok_or(bad)
@@ -39,7 +42,10 @@ impl FakeMemory {
     /// [`DeviceError::BadAddress`], as for a wild access of a real kernel.
     pub fn read_f32(&mut self, address: u64, n_elems: usize) -> Result<Vec<f32>, DeviceError> {
         let bytes = self.range(address, 4 * n_elems)?;
-        Ok(bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().expect("four bytes"))).collect())
+        Ok(bytes
+            .chunks_exact(4)
+            .map(|c| f32::from_le_bytes(c.try_into().expect("four bytes")))
+            .collect())
     }
 
     /// Writes elements.
@@ -72,7 +78,7 @@ impl FakeMemory {
     }
 }
 
-/// See the [module](self).
+/// A device whose kernels and clock are closures.
 pub struct FakeDevice {
     memory: FakeMemory,
     kernels: BTreeMap<String, (FakeKernel, u64)>,
@@ -128,7 +134,12 @@ impl FakeDevice {
 
 impl Device for FakeDevice {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { name: "fake".into(), identity: "fake".into(), n_threads: 1, checks_bounds: false }
+        DeviceInfo {
+            name: "fake".into(),
+            identity: "fake".into(),
+            n_threads: 1,
+            checks_bounds: false,
+        }
     }
 
     fn alloc(&mut self, n_bytes: usize) -> Result<DevicePtr, DeviceError> {

@@ -153,7 +153,9 @@ fn looks(bytes: &[u8]) -> &'static str {
     match bytes {
         [] => "it is empty",
         [b'P', b'K', 3, 4, ..] => "it is a zip archive, such as a case file (.npz)",
-        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', b'h', b't', b't', b'p', ..] => "it is a Git LFS pointer: fetch the file itself",
+        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', b'h', b't', b't', b'p', ..] => {
+            "it is a Git LFS pointer: fetch the file itself"
+        }
         [0x08, ..] => "it may be an ONNX model: compile it first",
         _ if text_start.first() == Some(&b'<') => "it is an HTML or XML page",
         _ if MAGIC.starts_with(&bytes[..bytes.len().min(8)]) => "it ends within its first bytes",
@@ -169,7 +171,8 @@ impl Directory {
             return Err(EngineError::Foreign { file: file(), looks: looks(bytes) });
         }
         let has_bytes = bytes.len() as u64;
-        let too_short = |needs_bytes: u64| EngineError::Length { file: file(), has_bytes, needs_bytes };
+        let too_short =
+            |needs_bytes: u64| EngineError::Length { file: file(), has_bytes, needs_bytes };
         if bytes.len() < 12 {
             return Err(too_short(HEADER_BYTES as u64));
         }
@@ -180,7 +183,11 @@ impl Directory {
         if bytes.len() < HEADER_BYTES {
             return Err(too_short(HEADER_BYTES as u64));
         }
-        let damaged = |section: String, reason: &str| EngineError::Damaged { file: file(), section, reason: reason.into() };
+        let damaged = |section: String, reason: &str| EngineError::Damaged {
+            file: file(),
+            section,
+            reason: reason.into(),
+        };
         let header = |reason: &str| damaged("header".into(), reason);
         if found == 0 {
             return Err(header("there is no format 0"));
@@ -237,13 +244,23 @@ impl Directory {
     }
 
     /// The bytes of a section, without a look at them.
-    pub(super) fn unchecked(&self, file: &str, bytes: &Bytes, section: Section) -> Result<Bytes, EngineError> {
+    pub(super) fn unchecked(
+        &self,
+        file: &str,
+        bytes: &Bytes,
+        section: Section,
+    ) -> Result<Bytes, EngineError> {
         let entry = self.entry(file, section)?;
         Ok(bytes.slice(entry.offset as usize..(entry.offset + entry.n_bytes) as usize))
     }
 
     /// The bytes of a section, if they have the hash that was written with them.
-    pub(super) fn checked(&self, file: &str, bytes: &Bytes, section: Section) -> Result<Bytes, EngineError> {
+    pub(super) fn checked(
+        &self,
+        file: &str,
+        bytes: &Bytes,
+        section: Section,
+    ) -> Result<Bytes, EngineError> {
         let contents = self.unchecked(file, bytes, section)?;
         if blake3::hash(&contents).as_bytes() == &self.entry(file, section)?.hash {
             return Ok(contents);

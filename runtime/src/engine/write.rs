@@ -25,8 +25,12 @@ impl Drop for Temporary {
 ///
 /// Whatever creating, writing, syncing or renaming reports. Then a file that was at `path` is as it
 /// was, and nothing else is left.
-pub fn write_atomically(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+pub fn write_atomically(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
     };
@@ -50,7 +54,9 @@ fn create_beside(folder: &Path, name: &str) -> io::Result<(File, Temporary)> {
         let path = folder.join(format!(".{name}.{}.{attempt}.tmp", std::process::id()));
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => return Ok((file, Temporary { path, kept: false })),
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => attempt += 1,
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => {
+                attempt += 1
+            }
             Err(err) => return Err(err),
         }
     }

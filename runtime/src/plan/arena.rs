@@ -58,7 +58,9 @@ pub enum ArenaError {
         last: usize,
     },
     /// Part of something that does not exist, or of itself.
-    #[error("buffer {buffer} is a part of buffer {parent}, which does not exist or is a part of it")]
+    #[error(
+        "buffer {buffer} is a part of buffer {parent}, which does not exist or is a part of it"
+    )]
     Parent {
         /// Index.
         buffer: usize,
@@ -66,7 +68,9 @@ pub enum ArenaError {
         parent: usize,
     },
     /// Larger than what it is a part of.
-    #[error("buffer {buffer}: bytes {offset_bytes} to {end_bytes} of buffer {parent}, which has {parent_bytes}")]
+    #[error(
+        "buffer {buffer}: bytes {offset_bytes} to {end_bytes} of buffer {parent}, which has {parent_bytes}"
+    )]
     Part {
         /// Index.
         buffer: usize,
@@ -102,15 +106,20 @@ pub fn plan_arena(lives: &[BufferLife]) -> Result<ArenaPlan, ArenaError> {
         whole[owner].first = whole[owner].first.min(lives[buffer].first);
         whole[owner].last = whole[owner].last.max(lives[buffer].last);
     }
-    let mut order: Vec<usize> = (0..lives.len()).filter(|&buffer| lives[buffer].part_of.is_none()).collect();
-    order.sort_by_key(|&buffer| (std::cmp::Reverse(whole[buffer].n_bytes), whole[buffer].first, buffer));
+    let mut order: Vec<usize> =
+        (0..lives.len()).filter(|&buffer| lives[buffer].part_of.is_none()).collect();
+    order.sort_by_key(|&buffer| {
+        (std::cmp::Reverse(whole[buffer].n_bytes), whole[buffer].first, buffer)
+    });
 
     let mut offsets = vec![0u64; lives.len()];
     let mut placed: Vec<usize> = Vec::new();
     let mut arena_bytes = 0;
     for &buffer in &order {
         let size = aligned(whole[buffer].n_bytes);
-        let together = |other: usize| whole[other].first <= whole[buffer].last && whole[buffer].first <= whole[other].last;
+        let together = |other: usize| {
+            whole[other].first <= whole[buffer].last && whole[buffer].first <= whole[other].last
+        };
         let mut busy: Vec<(u64, u64)> = placed
             .iter()
             .filter(|&&other| together(other))
@@ -120,7 +129,10 @@ pub fn plan_arena(lives: &[BufferLife]) -> Result<ArenaPlan, ArenaError> {
         let mut best: Option<(u64, u64)> = None; // (width of the gap, its start)
         let mut free_from = 0;
         for (from, to) in busy {
-            if from > free_from && from - free_from >= size && best.is_none_or(|(width, _)| from - free_from < width) {
+            if from > free_from
+                && from - free_from >= size
+                && best.is_none_or(|(width, _)| from - free_from < width)
+            {
                 best = Some((from - free_from, free_from));
             }
             free_from = free_from.max(to);
@@ -139,7 +151,8 @@ pub fn plan_arena(lives: &[BufferLife]) -> Result<ArenaPlan, ArenaError> {
         live.map(|&b| aligned(whole[b].n_bytes)).sum()
     };
     // The peak is reached when some buffer is written first.
-    let live_peak_bytes = order.iter().map(|&buffer| live_at(whole[buffer].first)).max().unwrap_or(0);
+    let live_peak_bytes =
+        order.iter().map(|&buffer| live_at(whole[buffer].first)).max().unwrap_or(0);
     let sum_bytes = order.iter().map(|&buffer| aligned(whole[buffer].n_bytes)).sum();
     Ok(ArenaPlan { offsets_bytes: offsets, arena_bytes, live_peak_bytes, sum_bytes })
 }
@@ -160,7 +173,13 @@ fn root(lives: &[BufferLife], buffer: usize) -> Result<(usize, u64), ArenaError>
         if end_bytes > parent.n_bytes {
             let Part { parent, offset_bytes } = part;
             let parent_bytes = lives[parent].n_bytes;
-            return Err(ArenaError::Part { buffer: at, parent, offset_bytes, end_bytes, parent_bytes });
+            return Err(ArenaError::Part {
+                buffer: at,
+                parent,
+                offset_bytes,
+                end_bytes,
+                parent_bytes,
+            });
         }
         offset += part.offset_bytes;
         at = part.parent;

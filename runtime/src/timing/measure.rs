@@ -51,7 +51,10 @@ impl Measured {
 /// # Panics
 ///
 /// If a candidate names inputs or outputs that the region lacks.
-#[allow(clippy::too_many_arguments, reason = "each is a different thing, and a struct of them would be no clearer")]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "each is a different thing, and a struct of them would be no clearer"
+)]
 pub fn measure(
     device: &mut dyn Device,
     region: &Region,

@@ -52,10 +52,16 @@ pub(super) fn bootstrap_of_median(samples: &[f64], seed: u64) -> Option<Interval
     let mut resample = vec![0.0; samples.len()];
     let mut medians: Vec<f64> = (0..N_RESAMPLES)
         .filter_map(|_| {
-            resample.iter_mut().for_each(|slot| *slot = samples[random.below(samples.len() as u64) as usize]);
+            resample
+                .iter_mut()
+                .for_each(|slot| *slot = samples[random.below(samples.len() as u64) as usize]);
             median_in_place(&mut resample)
         })
         .collect();
     medians.sort_by(f64::total_cmp);
-    Some(Interval { low: medians[N_RESAMPLES / 40], median: center, high: medians[N_RESAMPLES - 1 - N_RESAMPLES / 40] })
+    Some(Interval {
+        low: medians[N_RESAMPLES / 40],
+        median: center,
+        high: medians[N_RESAMPLES - 1 - N_RESAMPLES / 40],
+    })
 }

@@ -8,7 +8,7 @@
 //! - An input or constant has `e = 0`.
 //! - A map adds its rounding, `k·u·|v|`, to the error that its operands' errors cause: for monotone
 //!   functions the change of the function over `[x−e, x+e]`, for `+ − × ÷` the usual first-order
-//!   terms. `k` is in [`rounding`]: 2 for what IEEE 754 rounds once (so that `x/y` may be `x·(1/y)`),
+//!   terms. `k` is in `rounding`: 2 for what IEEE 754 rounds once (so that `x/y` may be `x·(1/y)`),
 //!   more for functions, by what a plain implementation of each loses.
 //! - Decisions (comparisons, floor, argmax …) are exact where the operands' errors cannot change
 //!   them; elsewhere either decision is right, and what depends on it is bounded accordingly.
@@ -64,7 +64,9 @@ impl Reference {
 
     /// Memory that it takes.
     pub fn n_bytes(&self) -> usize {
-        8 * (self.values.len() + self.ints.as_ref().map_or(0, Vec::len) + self.errors.as_ref().map_or(0, Vec::len))
+        8 * (self.values.len()
+            + self.ints.as_ref().map_or(0, Vec::len)
+            + self.errors.as_ref().map_or(0, Vec::len))
     }
 }
 
@@ -215,21 +217,39 @@ fn apply(op: Op, attrs: &Attrs, operands: &[&Bounded], ty: &TensorType, family: 
         Op::Sign | Op::Floor | Op::Ceil | Op::Round | Op::Not | Op::IsNan => {
             maps::monotone(op, attrs, operands[0], &array, ty, |_, _| 0.0)
         }
-        Op::Exp | Op::Log | Op::Sqrt | Op::Rsqrt | Op::Recip | Op::Erf | Op::Tanh | Op::Sigmoid | Op::Cast => {
+        Op::Exp
+        | Op::Log
+        | Op::Sqrt
+        | Op::Rsqrt
+        | Op::Recip
+        | Op::Erf
+        | Op::Tanh
+        | Op::Sigmoid
+        | Op::Cast => {
             let (from, to) = (operands[0].array.dtype, ty.dtype);
             maps::monotone(op, attrs, operands[0], &array, ty, |x, v| rounding(op, from, to, x, v))
         }
-        Op::Sin | Op::Cos => maps::lipschitz(operands[0], &array, |x, v| rounding(op, ty.dtype, ty.dtype, x, v)),
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Mod | Op::Fmod | Op::Pow | Op::Min | Op::Max => {
-            maps::arithmetic(op, operands[0], operands[1], &array)
+        Op::Sin | Op::Cos => {
+            maps::lipschitz(operands[0], &array, |x, v| rounding(op, ty.dtype, ty.dtype, x, v))
         }
+        Op::Add
+        | Op::Sub
+        | Op::Mul
+        | Op::Div
+        | Op::Mod
+        | Op::Fmod
+        | Op::Pow
+        | Op::Min
+        | Op::Max => maps::arithmetic(op, operands[0], operands[1], &array),
         Op::And | Op::Or | Op::Xor => maps::bitwise(operands[0], operands[1], &array),
         Op::Eq | Op::Lt | Op::Le => maps::comparison(operands[0], operands[1], &array),
         Op::Select => maps::select(operands[0], operands[1], operands[2], &array),
         Op::Iota => None,
         Op::Gather => match &operands[1].error {
             // An index that may be either of two reads anything.
-            Some(error) if error.iter().any(|&e| e > 0.0) => Some(vec![f64::INFINITY; array.n_elems()]),
+            Some(error) if error.iter().any(|&e| e > 0.0) => {
+                Some(vec![f64::INFINITY; array.n_elems()])
+            }
             _ => operands[0].error_array().map(|error| {
                 let moved = eval_op(op, attrs, &[&error, arrays[1]], &f64_of(ty), Rounding::None);
                 take_floats(moved)
@@ -245,7 +265,8 @@ fn apply(op: Op, attrs: &Attrs, operands: &[&Bounded], ty: &TensorType, family: 
             let errors: Vec<Array> = operands
                 .iter()
                 .map(|operand| {
-                    let zeros = || float_array(&operand.array.extents, vec![0.0; operand.array.n_elems()]);
+                    let zeros =
+                        || float_array(&operand.array.extents, vec![0.0; operand.array.n_elems()]);
                     operand.error_array().unwrap_or_else(zeros)
                 })
                 .collect();
@@ -298,7 +319,8 @@ fn rounding(op: Op, from: DType, to: DType, x: f64, v: f64) -> f64 {
     let relative = match op {
         Op::Cast => {
             // Exact unless bits are lost; integers lose them beyond the mantissa.
-            let exact = !to.is_float() || (from.is_float() && unit_roundoff(from) >= unit_roundoff(to))
+            let exact = !to.is_float()
+                || (from.is_float() && unit_roundoff(from) >= unit_roundoff(to))
                 || (!from.is_float() && v.abs() <= 1.0 / unit_roundoff(to));
             return if exact { 0.0 } else { unit_roundoff(to) * v.abs() + underflow(to) };
         }

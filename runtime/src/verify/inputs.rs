@@ -85,7 +85,8 @@ pub fn generate_inputs(graph: &Graph, family: Family, seed: u64) -> Vec<Tensor> 
     for (position, value) in graph.inputs().enumerate() {
         let ty = graph.ty(value);
         // Any injective mixing of the three does: equal streams for two inputs would hide swapped operands.
-        let mut random = Random::new(seed ^ (family as u64 + 1) << 56 ^ (position as u64 + 1) << 40);
+        let mut random =
+            Random::new(seed ^ (family as u64 + 1) << 56 ^ (position as u64 + 1) << 40);
         random.next();
         let (extents, n_elems) = (ty.extents(), ty.n_elems());
         tensors.push(if ty.dtype.is_float() {
@@ -99,7 +100,13 @@ pub fn generate_inputs(graph: &Graph, family: Family, seed: u64) -> Vec<Tensor> 
     tensors
 }
 
-fn floats(family: Family, dtype: DType, n_elems: usize, position: usize, random: &mut Random) -> Vec<f64> {
+fn floats(
+    family: Family,
+    dtype: DType,
+    n_elems: usize,
+    position: usize,
+    random: &mut Random,
+) -> Vec<f64> {
     match family {
         Family::Normal => (0..n_elems).map(|_| random.normal()).collect(),
         Family::Extreme => {
@@ -119,8 +126,10 @@ fn floats(family: Family, dtype: DType, n_elems: usize, position: usize, random:
                     1 => sign * subnormal * (1.0 + ((bits >> 8) & 7) as f64),
                     // 1 + fraction, times a power of two: exact.
                     _ => {
-                        let exponent = ((bits >> 8) % (2 * max_exponent as u64 + 1)) as i32 - max_exponent;
-                        sign * (1.0 + ((bits >> 16) & 0xFFFF) as f64 / 65536.0) * 2f64.powi(exponent)
+                        let exponent =
+                            ((bits >> 8) % (2 * max_exponent as u64 + 1)) as i32 - max_exponent;
+                        sign * (1.0 + ((bits >> 16) & 0xFFFF) as f64 / 65536.0)
+                            * 2f64.powi(exponent)
                     }
                 }
             };
@@ -132,19 +141,33 @@ fn floats(family: Family, dtype: DType, n_elems: usize, position: usize, random:
             const PERIODS: [u64; 6] = [4093, 2039, 1021, 509, 3067, 8191];
             let period = PERIODS[position % PERIODS.len()];
             let start = random.below(period);
-            (0..n_elems as u64).map(|i| 0.25 + ((i + start) % period) as f64 / period as f64).collect()
+            (0..n_elems as u64)
+                .map(|i| 0.25 + ((i + start) % period) as f64 / period as f64)
+                .collect()
         }
     }
 }
 
-fn ints(family: Family, dtype: DType, n_elems: usize, range: Option<IndexRange>, random: &mut Random) -> Vec<i64> {
+fn ints(
+    family: Family,
+    dtype: DType,
+    n_elems: usize,
+    range: Option<IndexRange>,
+    random: &mut Random,
+) -> Vec<i64> {
     let unsigned = matches!(dtype.class(), eggine_ir::dtype::DTypeClass::Unsigned);
     let (low, high) = match (range, family) {
         _ if dtype == DType::Bool => (0, 1),
         (Some(IndexRange { extent }), Family::Extreme) if !unsigned => (-extent, extent - 1),
         (Some(IndexRange { extent }), _) => (0, extent - 1),
         (None, Family::Extreme) if unsigned => (0, if dtype.bits() == 4 { 15 } else { 100 }),
-        (None, Family::Extreme) => if dtype.bits() == 4 { (-8, 7) } else { (-100, 100) },
+        (None, Family::Extreme) => {
+            if dtype.bits() == 4 {
+                (-8, 7)
+            } else {
+                (-100, 100)
+            }
+        }
         (None, _) if unsigned => (0, 7),
         (None, _) => (-7, 7),
     };
@@ -181,7 +204,13 @@ fn index_ranges(graph: &Graph) -> BTreeMap<Value, IndexRange> {
             }
         };
         match op {
-            Op::Reshape | Op::Transpose | Op::Expand | Op::Slice | Op::Pad | Op::Concat | Op::Cast => {
+            Op::Reshape
+            | Op::Transpose
+            | Op::Expand
+            | Op::Slice
+            | Op::Pad
+            | Op::Concat
+            | Op::Cast => {
                 args.iter().for_each(|&arg| narrow(arg));
             }
             Op::Gather => narrow(args[0]),

@@ -29,8 +29,14 @@ impl Wrong {
 }
 
 pub(super) fn judge(family: Family, oracle: &Oracle, outputs: &[RawOutput]) -> Judgement {
-    let mut result =
-        FamilyResult { family, error_ratio: 0.0, max_relative: 0.0, relative_l2: 0.0, n_elems: 0, n_free: 0 };
+    let mut result = FamilyResult {
+        family,
+        error_ratio: 0.0,
+        max_relative: 0.0,
+        relative_l2: 0.0,
+        n_elems: 0,
+        n_free: 0,
+    };
     let mut verdict = Verdict::Accepted;
     let mut seen = vec![false; oracle.outputs.len()];
     for output in outputs {
@@ -69,7 +75,8 @@ fn judge_output(
         _ if moves_only => got[index].to_bits() == want[index].to_bits(),
         _ => got[index] == want[index],
     };
-    let (mut unwritten, mut kind, mut inaccurate) = (Wrong::default(), Wrong::default(), Wrong::default());
+    let (mut unwritten, mut kind, mut inaccurate) =
+        (Wrong::default(), Wrong::default(), Wrong::default());
     let (mut max_error, mut max_want, mut sum_error, mut sum_want) = (0f64, 0f64, 0f64, 0f64);
     for (index, (&got, &want)) in got.iter().zip(want).enumerate() {
         let bound = reference.bound(index);
@@ -82,7 +89,8 @@ fn judge_output(
             continue;
         }
         let error = (got - want).abs();
-        let wrong_kind = got.is_nan() != want.is_nan() || (got.is_infinite() || want.is_infinite()) && got != want;
+        let wrong_kind = got.is_nan() != want.is_nan()
+            || (got.is_infinite() || want.is_infinite()) && got != want;
         if want.is_nan() && got.is_nan() || equal(index) {
             max_want = max_want.max(if want.is_finite() { want.abs() } else { 0.0 });
             sum_want += if want.is_finite() { want * want } else { 0.0 };
@@ -105,7 +113,8 @@ fn judge_output(
         }
     }
     result.n_elems += got.len();
-    let relative = |error: f64, scale: f64| if error == 0.0 { 0.0 } else { (error / scale).min(f64::MAX) };
+    let relative =
+        |error: f64, scale: f64| if error == 0.0 { 0.0 } else { (error / scale).min(f64::MAX) };
     result.max_relative = result.max_relative.max(relative(max_error, max_want));
     result.relative_l2 = result.relative_l2.max(relative(sum_error.sqrt(), sum_want.sqrt()));
 

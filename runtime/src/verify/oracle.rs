@@ -90,10 +90,13 @@ impl OracleCache {
 
     fn trim(&self) {
         let mut slots = self.lock();
-        let mut n_bytes: usize = slots.values().filter_map(|slot| slot.get()).map(|oracle| oracle.n_bytes()).sum();
+        let mut n_bytes: usize =
+            slots.values().filter_map(|slot| slot.get()).map(|oracle| oracle.n_bytes()).sum();
         while n_bytes > self.limit_bytes && slots.len() > 1 {
             // The one at the end was just asked for.
-            let Some(position) = slots.values().position(|slot| slot.get().is_some()) else { return };
+            let Some(position) = slots.values().position(|slot| slot.get().is_some()) else {
+                return;
+            };
             if position + 1 == slots.len() {
                 return;
             }

@@ -31,7 +31,7 @@ pub(super) struct RawOutput {
     pub(super) poison: u8,
 }
 
-/// See the [module](self). Must be given to [`free`](Self::free).
+/// A candidate with its buffers on a device. Must be given to [`free`](Self::free).
 pub struct Resident<'a> {
     places: Vec<Place<'a>>,
     launch: Launch,
@@ -58,8 +58,10 @@ impl<'a> Resident<'a> {
     ) -> Result<Self, DeviceError> {
         let graph = &region.graph;
         let typed = |value| (graph.ty(value).dtype, graph.ty(value).extents());
-        let output_types: Vec<(DType, Vec<usize>)> = graph.outputs.iter().map(|&value| typed(value)).collect();
-        let guard_bytes = if device.info().checks_bounds { 0 } else { guard_bytes.next_multiple_of(256) };
+        let output_types: Vec<(DType, Vec<usize>)> =
+            graph.outputs.iter().map(|&value| typed(value)).collect();
+        let guard_bytes =
+            if device.info().checks_bounds { 0 } else { guard_bytes.next_multiple_of(256) };
         let module = device.load(candidate.ptx)?;
         let (entry, grid, block) = (candidate.entry.to_owned(), candidate.grid, candidate.block);
         let launch = Launch { module, entry, grid, block, params: Vec::new() };
@@ -88,9 +90,15 @@ impl<'a> Resident<'a> {
         Ok(resident)
     }
 
-    fn place(&mut self, device: &mut dyn Device, what: CandidateBuffer<'a>, n_bytes: usize) -> Result<(), DeviceError> {
+    fn place(
+        &mut self,
+        device: &mut dyn Device,
+        what: CandidateBuffer<'a>,
+        n_bytes: usize,
+    ) -> Result<(), DeviceError> {
         let base = self.alloc(device, n_bytes)?;
-        let contents = if let CandidateBuffer::Table(table) = &what { Some(table.clone()) } else { None };
+        let contents =
+            if let CandidateBuffer::Table(table) = &what { Some(table.clone()) } else { None };
         self.launch.params.push(base.plus(self.guard_bytes as u64).0);
         self.places.push(Place { what, base, n_bytes, contents });
         match &self.places[self.places.len() - 1].contents {
@@ -118,7 +126,11 @@ impl<'a> Resident<'a> {
     /// # Errors
     ///
     /// The device's own.
-    pub fn write_inputs(&mut self, device: &mut dyn Device, inputs: &[Tensor]) -> Result<(), DeviceError> {
+    pub fn write_inputs(
+        &mut self,
+        device: &mut dyn Device,
+        inputs: &[Tensor],
+    ) -> Result<(), DeviceError> {
         for nth in 0..self.places.len() {
             let CandidateBuffer::Input { index, pack } = self.places[nth].what else { continue };
             let tensor = pack.map_or_else(|| inputs[index].clone(), |pack| pack(&inputs[index]));
@@ -139,7 +151,11 @@ impl<'a> Resident<'a> {
     /// # Errors
     ///
     /// The device's own.
-    pub fn poison_outputs(&mut self, device: &mut dyn Device, family: Family) -> Result<(), DeviceError> {
+    pub fn poison_outputs(
+        &mut self,
+        device: &mut dyn Device,
+        family: Family,
+    ) -> Result<(), DeviceError> {
         for place in &self.places {
             let CandidateBuffer::Output { index } = place.what else { continue };
             let float = self.output_types[index].0.is_float();
@@ -159,7 +175,10 @@ impl<'a> Resident<'a> {
     }
 
     /// The first changed byte of a guard band: parameter, and distance from the start of its buffer.
-    pub(super) fn broken_guard(&self, device: &mut dyn Device) -> Result<Option<(usize, i64)>, DeviceError> {
+    pub(super) fn broken_guard(
+        &self,
+        device: &mut dyn Device,
+    ) -> Result<Option<(usize, i64)>, DeviceError> {
         let mut band = vec![0; self.guard_bytes];
         for (nth, place) in self.places.iter().enumerate() {
             device.read(place.base, &mut band)?;
@@ -176,7 +195,10 @@ impl<'a> Resident<'a> {
     }
 
     /// The first changed byte of an input or a table: parameter and offset.
-    pub(super) fn modified_input(&self, device: &mut dyn Device) -> Result<Option<(usize, usize)>, DeviceError> {
+    pub(super) fn modified_input(
+        &self,
+        device: &mut dyn Device,
+    ) -> Result<Option<(usize, usize)>, DeviceError> {
         let mut found = Vec::new();
         for (nth, place) in self.places.iter().enumerate() {
             let Some(contents) = &place.contents else { continue };
@@ -191,7 +213,10 @@ impl<'a> Resident<'a> {
     }
 
     /// The outputs, in order of the parameters.
-    pub(super) fn read_outputs(&self, device: &mut dyn Device) -> Result<Vec<RawOutput>, DeviceError> {
+    pub(super) fn read_outputs(
+        &self,
+        device: &mut dyn Device,
+    ) -> Result<Vec<RawOutput>, DeviceError> {
         let mut outputs = Vec::new();
         for place in &self.places {
             let CandidateBuffer::Output { index } = place.what else { continue };

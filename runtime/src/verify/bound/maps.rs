@@ -63,7 +63,11 @@ fn keep(error: Vec<f64>) -> Option<Vec<f64>> {
 }
 
 /// A function whose slope is at most 1.
-pub(super) fn lipschitz(operand: &Bounded, array: &Array, own: impl Fn(f64, f64) -> f64) -> Option<Vec<f64>> {
+pub(super) fn lipschitz(
+    operand: &Bounded,
+    array: &Array,
+    own: impl Fn(f64, f64) -> f64,
+) -> Option<Vec<f64>> {
     let (xs, vs) = (operand.floats(), array.to_f64());
     let mut error: Vec<f64> = xs.iter().zip(&vs).map(|(&x, &v)| own(x, v)).collect();
     if let Some(operand_error) = &operand.error {
@@ -80,7 +84,10 @@ struct Wide<'a> {
 
 impl<'a> Wide<'a> {
     fn new(operand: &'a Bounded, extents: &[usize]) -> Self {
-        let errors = operand.error.as_deref().map(|error| broadcast(Cow::Borrowed(error), &operand.array.extents, extents));
+        let errors = operand
+            .error
+            .as_deref()
+            .map(|error| broadcast(Cow::Borrowed(error), &operand.array.extents, extents));
         Self { values: broadcast(operand.floats(), &operand.array.extents, extents), errors }
     }
 
@@ -140,7 +147,8 @@ pub(super) fn arithmetic(op: Op, a: &Bounded, b: &Bounded, array: &Array) -> Opt
             error.push(if ex == 0.0 && ey == 0.0 { 0.0 } else { f64::INFINITY });
             continue;
         }
-        let operands = if ex == 0.0 && ey == 0.0 { 0.0 } else { carried(op, [x, y], [ex, ey], v, u) };
+        let operands =
+            if ex == 0.0 && ey == 0.0 { 0.0 } else { carried(op, [x, y], [ex, ey], v, u) };
         if !v.is_finite() {
             error.push(special(op, [x, y], [ex, ey], operands));
             continue;
@@ -148,7 +156,10 @@ pub(super) fn arithmetic(op: Op, a: &Bounded, b: &Bounded, array: &Array) -> Opt
         let own = match op {
             Op::Min | Op::Max => 0.0,
             // exp2(y·log₂ x), or products for small whole exponents.
-            Op::Pow => (8.0 + 4.0 * (y * x.abs().max(f64::MIN_POSITIVE).ln()).abs()) * u * v.abs() + stored(array.dtype, v),
+            Op::Pow => {
+                (8.0 + 4.0 * (y * x.abs().max(f64::MIN_POSITIVE).ln()).abs()) * u * v.abs()
+                    + stored(array.dtype, v)
+            }
             // x − y·floor(x/y), with a rounded quotient.
             Op::Mod | Op::Fmod => {
                 let quotient = x / y;
@@ -172,7 +183,8 @@ fn carried(op: Op, [x, y]: [f64; 2], [ex, ey]: [f64; 2], v: f64, u: f64) -> f64 
     match op {
         Op::Add | Op::Sub => ex + ey,
         Op::Mul => {
-            let term = |factor: f64, error: f64| if error == 0.0 { 0.0 } else { factor.abs() * error };
+            let term =
+                |factor: f64, error: f64| if error == 0.0 { 0.0 } else { factor.abs() * error };
             term(x, ey) + term(y, ex) + term(ex, ey)
         }
         Op::Div if y.abs() <= ey => f64::INFINITY,
@@ -181,7 +193,8 @@ fn carried(op: Op, [x, y]: [f64; 2], [ex, ey]: [f64; 2], v: f64, u: f64) -> f64 
         Op::Pow if x <= ex => f64::INFINITY,
         // d(xʸ) = xʸ (y dx/x + ln x dy), at the worst end.
         Op::Pow => {
-            let worst = v.abs() * ((y.abs() * ex / (x - ex)) + x.ln().abs().max((x - ex).ln().abs()) * ey).exp_m1();
+            let worst = v.abs()
+                * ((y.abs() * ex / (x - ex)) + x.ln().abs().max((x - ex).ln().abs()) * ey).exp_m1();
             worst.abs()
         }
         Op::Mod | Op::Fmod => {
@@ -221,7 +234,11 @@ pub(super) fn bitwise(a: &Bounded, b: &Bounded, array: &Array) -> Option<Vec<f64
     }
     let (a, b) = (Wide::new(a, &array.extents), Wide::new(b, &array.extents));
     let n_elems = array.n_elems();
-    keep((0..n_elems).map(|i| if a.error(i) == 0.0 && b.error(i) == 0.0 { 0.0 } else { f64::INFINITY }).collect())
+    keep(
+        (0..n_elems)
+            .map(|i| if a.error(i) == 0.0 && b.error(i) == 0.0 { 0.0 } else { f64::INFINITY })
+            .collect(),
+    )
 }
 
 /// Comparisons: either answer is right where the operands may be in either order.
@@ -240,7 +257,12 @@ pub(super) fn comparison(a: &Bounded, b: &Bounded, array: &Array) -> Option<Vec<
 }
 
 /// `select`: both branches where the condition is open.
-pub(super) fn select(condition: &Bounded, a: &Bounded, b: &Bounded, array: &Array) -> Option<Vec<f64>> {
+pub(super) fn select(
+    condition: &Bounded,
+    a: &Bounded,
+    b: &Bounded,
+    array: &Array,
+) -> Option<Vec<f64>> {
     if condition.error.is_none() && a.error.is_none() && b.error.is_none() {
         return None;
     }
@@ -248,7 +270,8 @@ pub(super) fn select(condition: &Bounded, a: &Bounded, b: &Bounded, array: &Arra
     let (c, a, b) = (Wide::new(condition, extents), Wide::new(a, extents), Wide::new(b, extents));
     let error = (0..array.n_elems()).map(|i| {
         if c.error(i) > 0.0 {
-            let apart = if a.values[i] == b.values[i] { 0.0 } else { (a.values[i] - b.values[i]).abs() };
+            let apart =
+                if a.values[i] == b.values[i] { 0.0 } else { (a.values[i] - b.values[i]).abs() };
             apart + a.error(i).max(b.error(i))
         } else if c.values[i] != 0.0 {
             a.error(i)
@@ -266,7 +289,10 @@ pub(super) fn resize(attrs: &Attrs, operand: &Bounded, array: &Array) -> Option<
     if nearest && operand.error.is_none() {
         return None;
     }
-    let most = |data: &[f64]| data.iter().fold(0f64, |most, x| if x.is_finite() { most.max(x.abs()) } else { f64::INFINITY });
+    let most = |data: &[f64]| {
+        data.iter()
+            .fold(0f64, |most, x| if x.is_finite() { most.max(x.abs()) } else { f64::INFINITY })
+    };
     let carried = operand.error.as_deref().map_or(0.0, most);
     if nearest {
         return keep(vec![carried; array.n_elems()]);

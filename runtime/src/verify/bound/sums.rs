@@ -81,8 +81,10 @@ pub(super) fn contraction(
     let by_a = a.error.as_deref().map(|error| {
         bound(&row_sums(op, attrs, &a.array, &b.array, array, squares(error)), &b_squares)
     });
-    let by_b =
-        b.error.as_deref().map(|error| bound(&a_squares, &column_sums(op, attrs, &b.array, squares(error))));
+    let by_b = b
+        .error
+        .as_deref()
+        .map(|error| bound(&a_squares, &column_sums(op, attrs, &b.array, squares(error))));
     let carried = match (by_a, by_b) {
         (Some(mut by_a), Some(by_b)) => {
             by_a.iter_mut().zip(&by_b).for_each(|(e, other)| *e += other);
@@ -105,7 +107,8 @@ fn row_sums(op: Op, attrs: &Attrs, a: &Array, b: &Array, result: &Array, data: V
         }
         _ => {
             let n_groups = usize::try_from(attrs.int(4)).expect("not negative");
-            let channels = if op == Op::Conv { [n_groups, b.extents[1]] } else { [b.extents[0], 1] };
+            let channels =
+                if op == Op::Conv { [n_groups, b.extents[1]] } else { [b.extents[0], 1] };
             let filter = ones(&[&channels, &b.extents[2..]].concat());
             (filter, [&[result.extents[0], n_groups], &result.extents[2..]].concat())
         }
@@ -126,7 +129,10 @@ fn column_sums(op: Op, attrs: &Attrs, b: &Array, data: Vec<f64>) -> Array {
         }
         Op::Conv => {
             let n_taps: usize = b.extents[1..].iter().product();
-            float_array(&[b.extents[0]], data.chunks(n_taps.max(1)).map(|taps| taps.iter().sum()).collect())
+            float_array(
+                &[b.extents[0]],
+                data.chunks(n_taps.max(1)).map(|taps| taps.iter().sum()).collect(),
+            )
         }
         // w[C, M/groups, kernel…]: channel `m` of a group sums over that group's C/groups input channels.
         _ => {
@@ -136,7 +142,8 @@ fn column_sums(op: Op, attrs: &Attrs, b: &Array, data: Vec<f64>) -> Array {
             let mut sums = vec![0.0; n_groups * n_outputs];
             for (i, taps) in data.chunks(n_taps.max(1)).enumerate() {
                 let (channel, output) = (i / n_outputs, i % n_outputs);
-                sums[channel * n_groups / n_channels * n_outputs + output] += taps.iter().sum::<f64>();
+                sums[channel * n_groups / n_channels * n_outputs + output] +=
+                    taps.iter().sum::<f64>();
             }
             float_array(&[n_groups * n_outputs], sums)
         }
@@ -147,7 +154,13 @@ fn column_sums(op: Op, attrs: &Attrs, b: &Array, data: Vec<f64>) -> Array {
 fn outer(op: Op, attrs: &Attrs, rows: &Array, columns: &Array, result: &Array) -> Vec<f64> {
     let ty = TensorType::fixed(eggine_ir::DType::F64, &result.extents);
     if op == Op::Matmul {
-        return take_floats(eval_op(Op::Mul, &Attrs::none(), &[rows, columns], &ty, Rounding::None));
+        return take_floats(eval_op(
+            Op::Mul,
+            &Attrs::none(),
+            &[rows, columns],
+            &ty,
+            Rounding::None,
+        ));
     }
     let n_groups = usize::try_from(attrs.int(4)).expect("not negative");
     let n_outputs = result.extents[1];
@@ -164,7 +177,13 @@ fn outer(op: Op, attrs: &Attrs, rows: &Array, columns: &Array, result: &Array) -
 }
 
 /// `c·u·√K·M` and what the terms carry. `magnitude` is `Σt²` for [`Family::Normal`], else `Σ|t|` (or more).
-fn total(array: &Array, magnitude: Vec<f64>, carried: Option<Vec<f64>>, n_terms: usize, family: Family) -> Vec<f64> {
+fn total(
+    array: &Array,
+    magnitude: Vec<f64>,
+    carried: Option<Vec<f64>>,
+    n_terms: usize,
+    family: Family,
+) -> Vec<f64> {
     let factor = C * arithmetic_roundoff(array.dtype) * (n_terms as f64).sqrt();
     let vs = array.to_f64();
     let mut error = magnitude;
@@ -188,7 +207,12 @@ fn integer(exact: bool, array: &Array) -> Option<Vec<f64>> {
 }
 
 /// `reduce_prod`: relative errors add up.
-pub(super) fn product(attrs: &Attrs, operand: &Bounded, array: &Array, ty: &TensorType) -> Option<Vec<f64>> {
+pub(super) fn product(
+    attrs: &Attrs,
+    operand: &Bounded,
+    array: &Array,
+    ty: &TensorType,
+) -> Option<Vec<f64>> {
     if !array.dtype.is_float() {
         return integer(operand.error.is_none(), array);
     }
@@ -230,7 +254,9 @@ pub(super) fn arg(op: Op, attrs: &Attrs, operand: &Bounded, ty: &TensorType) -> 
         for inner in 0..n_inner {
             let at = |i: usize| (outer * n_axis + i) * n_inner + inner;
             // At least one element is not below this.
-            let least = (0..n_axis).map(|i| sign * xs[at(i)] - error[at(i)]).fold(f64::NEG_INFINITY, f64::max);
+            let least = (0..n_axis)
+                .map(|i| sign * xs[at(i)] - error[at(i)])
+                .fold(f64::NEG_INFINITY, f64::max);
             let may_be_first = |i: usize| {
                 let (x, e) = (sign * xs[at(i)], error[at(i)]);
                 x.is_nan() || x + e >= least || !e.is_finite()
@@ -238,7 +264,8 @@ pub(super) fn arg(op: Op, attrs: &Attrs, operand: &Bounded, ty: &TensorType) -> 
             let mut rivals = (0..n_axis).filter(|&i| may_be_first(i));
             let (first, second) = (rivals.next(), rivals.next());
             // Equal elements without errors are decided by position.
-            let decided = second.is_none() || (0..n_axis).filter(|&i| may_be_first(i)).all(|i| error[at(i)] == 0.0);
+            let decided = second.is_none()
+                || (0..n_axis).filter(|&i| may_be_first(i)).all(|i| error[at(i)] == 0.0);
             if first.is_some() && !decided {
                 open[outer * n_inner + inner] = f64::INFINITY;
             }
