@@ -4,10 +4,10 @@
 //! loads by their width, steps of the pipeline, launches. It ranks schedules and families; it is not a
 //! clock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use eggine_ir::schedule::Schedule;
-use eggine_ir::{Graph, NodeKind, Op, Region};
+use eggine_ir::{Graph, NodeKind, Op, Region, Value};
 
 use crate::index::moves::{self, Step};
 use crate::index::{Index, Space};
@@ -114,9 +114,12 @@ fn work(
     outputs: &[Vec<Index>],
     trips: &dyn Fn(&Space, &[Index]) -> f64,
     fastest: &dyn Fn(&mut Space, &Index) -> Option<i64>,
+    kept: bool,
 ) -> Option<Work> {
     let mut work = Work::default();
     let mut seen = BTreeSet::new();
+    // What a value costs wherever it is used; a kept one is computed once, for its widest use.
+    let mut costs: BTreeMap<Value, Work> = BTreeMap::new();
     for (&output, index) in graph.outputs.iter().zip(outputs) {
         moves::walk(space, graph, output, index, &mut |space, value, index| {
             if seen.len() > MAX_VISITS || !seen.insert((value, index.to_vec())) {
@@ -129,12 +132,13 @@ fn work(
                     copies *= if n <= 16 { n as f64 } else { 8.0 };
                 }
             }
+            let mut here = Work::default();
             let own = match &graph.nodes[value].kind {
                 NodeKind::Input { .. } => {
                     let address = space.linear(index, &moves::extents(graph, value));
                     match fastest(space, &address) {
-                        Some(-1..=1) => work.n_loads += n,
-                        _ => work.n_scattered += n,
+                        Some(-1..=1) => here.n_loads = n,
+                        _ => here.n_scattered = n,
                     }
                     1.0
                 }
@@ -144,10 +148,20 @@ fn work(
                     if summed > 1 { 2.0 * summed as f64 } else { ops_of(*op) }
                 }
             };
-            work.n_ops += n * own;
+            here.n_ops = n * own;
+            let known = costs.entry(value).or_default();
+            let join = |a: f64, b: f64| if kept { a.max(b) } else { a + b };
+            known.n_ops = join(known.n_ops, here.n_ops);
+            known.n_loads = join(known.n_loads, here.n_loads);
+            known.n_scattered = join(known.n_scattered, here.n_scattered);
             work.n_static += copies * f64::min(own, 32.0);
             Step::Into
         });
+    }
+    for cost in costs.values() {
+        work.n_ops += cost.n_ops;
+        work.n_loads += cost.n_loads;
+        work.n_scattered += cost.n_scattered;
     }
     (seen.len() <= MAX_VISITS).then_some(work)
 }
@@ -179,11 +193,11 @@ pub fn thread_work(graph: &Graph) -> Option<Work> {
             Some(if first.terms == second.terms { second.base - first.base } else { 2 })
         }).or(Some(0))
     };
-    work(&mut space, graph, &outputs, &trips, &fastest)
+    work(&mut space, graph, &outputs, &trips, &fastest, false)
 }
 
 /// The work of the row family.
-fn row_work(graph: &Graph, plan: &row::Plan) -> Option<Work> {
+fn row_work(graph: &Graph, plan: &row::Plan, kept: bool) -> Option<Work> {
     let mut space = plan.space.clone();
     let outputs: Vec<Vec<Index>> = plan.outputs.iter().map(|columns| columns.index.clone()).collect();
     let extents = |space: &Space, leaf| space.range_of(leaf).1 as f64 + 1.0;
@@ -199,7 +213,7 @@ fn row_work(graph: &Graph, plan: &row::Plan) -> Option<Work> {
         let last = leaves.filter(|&leaf| space.range_of(leaf).1 > 0).last();
         last.map_or(Some(0), |leaf| space.coefficient(address, leaf))
     };
-    work(&mut space, graph, &outputs, &trips, &fastest)
+    work(&mut space, graph, &outputs, &trips, &fastest, kept)
 }
 
 fn bytes_of(graph: &Graph) -> f64 {
@@ -234,7 +248,9 @@ pub fn predict(region: &Region, schedule: &Schedule, chip: &Chip) -> Option<Pred
         }
         Schedule::Row(s) => {
             let plan = row::Plan::of(graph)?;
-            let mut work = row_work(graph, &plan)?;
+            let longest = plan.stages.iter().map(|stage| stage.length).max().unwrap_or(0);
+            let rounds = longest.div_ceil((s.threads_per_row * s.vector) as usize) * s.vector as usize;
+            let mut work = row_work(graph, &plan, rounds <= s.keep as usize)?;
             let flops = work.n_ops;
             let n_rows: f64 = plan.row_extents.iter().map(|&n| n as f64).product();
             // Threads without an element go along.
