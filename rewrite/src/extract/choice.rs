@@ -3,7 +3,7 @@
 //! The cost here is arithmetic work only. It orders alternatives; whether a kernel is fast is the
 //! question of the search, which may overrule the choice ([`Choice::ranked`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use eggine_ir::graph::OpClass;
 use eggine_ir::{Op, TensorType};
@@ -160,45 +160,58 @@ impl Choice {
     }
 
     /// The place of each class in an order in which operands come first; `None` if there is a cycle.
+    ///
+    /// Operands of terms that are not in use come first, too, where that is possible: then another
+    /// term can be taken without another order.
     pub(crate) fn order(&self, space: &Space) -> Option<Vec<usize>> {
-        const UNSEEN: usize = usize::MAX;
-        const OPEN: usize = usize::MAX - 1;
-        let mut rank = vec![UNSEEN; space.comps.len()];
-        let mut next = 0;
-        for start in 0..space.comps.len() {
-            let mut stack = vec![(start, 0)];
-            while let Some((comp, at)) = stack.pop() {
-                if rank[comp] < OPEN {
-                    continue;
-                }
-                if at == 0 {
-                    if rank[comp] == OPEN {
-                        return None;
-                    }
-                    rank[comp] = OPEN;
-                }
-                let args: &[CompId] = match is_given(space, comp) {
-                    true => &[],
-                    false => self.term(space, comp).map_or(&[], |term| &term.args),
-                };
-                match args.get(at) {
-                    Some(&arg) => {
-                        stack.push((comp, at + 1));
-                        if rank[arg] == OPEN {
-                            return None;
-                        }
-                        if rank[arg] == UNSEEN {
-                            stack.push((arg, 0));
-                        }
-                    }
-                    None => {
-                        rank[comp] = next;
-                        next += 1;
-                    }
+        let n = space.comps.len();
+        let (mut users, mut waits) = (vec![Vec::new(); n], vec![(0usize, 0usize); n]);
+        for comp in 0..n {
+            if is_given(space, comp) {
+                continue;
+            }
+            let chosen = self.term(space, comp).map_or(&[][..], |term| &term.args);
+            let all = self.ranked[comp].iter().flat_map(|&term| &space.comps[comp].terms[term].args);
+            let mut args: Vec<(CompId, bool)> = (chosen.iter().map(|&arg| (arg, true)))
+                .chain(all.map(|&arg| (arg, false)))
+                .collect();
+            // An operand that is in use waits once, as such.
+            args.sort_unstable_by_key(|&(arg, in_use)| (arg, !in_use));
+            args.dedup_by_key(|&mut (arg, _)| arg);
+            for (arg, in_use) in args {
+                users[arg].push((comp, in_use));
+                match in_use {
+                    true => waits[comp].0 += 1,
+                    false => waits[comp].1 += 1,
                 }
             }
         }
-        Some(rank)
+        // Classes whose operands in use are all placed: first those that wait for nothing else.
+        let mut ready: BTreeSet<(bool, CompId)> =
+            (0..n).filter(|&comp| waits[comp].0 == 0).map(|comp| (waits[comp].1 > 0, comp)).collect();
+        let mut rank = vec![usize::MAX; n];
+        let mut next = 0;
+        while let Some((_, comp)) = ready.pop_first() {
+            rank[comp] = next;
+            next += 1;
+            for &(user, in_use) in &users[comp] {
+                if rank[user] != usize::MAX {
+                    continue;
+                }
+                let was_ready = waits[user].0 == 0;
+                if was_ready {
+                    ready.remove(&(waits[user].1 > 0, user));
+                }
+                match in_use {
+                    true => waits[user].0 -= 1,
+                    false => waits[user].1 -= 1,
+                }
+                if waits[user].0 == 0 {
+                    ready.insert((waits[user].1 > 0, user));
+                }
+            }
+        }
+        (next == n).then_some(rank)
     }
 }
 

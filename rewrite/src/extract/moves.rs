@@ -6,15 +6,13 @@
 //! for every kernel whole cones are tried: all tensors that nobody but the kernel needs, up to the
 //! nearest contraction, through it, or with its operands' movement.
 
+use std::collections::BTreeSet;
+
 use super::plan::{Change, Def, Plan, State};
 use super::space::{Space, TensorClassId};
 
-/// A change, with the terms of flipped classes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Move {
-    pub(crate) change: Change,
-    pub(crate) terms: Vec<usize>,
-}
+/// More tensors than this are never one kernel; a cone ends there.
+const MAX_CONE: usize = 96;
 
 /// What a cone may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,21 +27,10 @@ enum Reach {
     Operands,
 }
 
-/// The tensors that use each tensor, in a plan.
-fn users(plan: &Plan) -> Vec<Vec<TensorClassId>> {
-    let mut users = vec![Vec::new(); plan.defs.len()];
-    for (tensor, def) in plan.defs.iter().enumerate() {
-        for &source in def.iter().flat_map(|def| def.sources()) {
-            users[source].push(tensor);
-        }
-    }
-    users
-}
-
 /// Whether the tensor could stop to exist.
 fn removable(space: &Space, plan: &Plan, tensor: TensorClassId) -> bool {
     let has_def = matches!(plan.defs[tensor], Some(Def::Kernel(_) | Def::View(_) | Def::Join(..)));
-    has_def && !space.outputs.contains(&tensor)
+    has_def && !space.tensors[tensor].is_output
 }
 
 /// All tensors that nobody but `apex` needs, as far as `reach` goes.
@@ -51,38 +38,41 @@ fn cone(
     space: &Space,
     state: &State,
     plan: &Plan,
-    users: &[Vec<TensorClassId>],
     apex: TensorClassId,
     reach: Reach,
 ) -> Vec<TensorClassId> {
     let mut inside: Vec<TensorClassId> = vec![apex];
     // Candidates with the fact whether a contraction lies between them and the apex.
-    let mut behind = vec![false; space.tensors.len()];
+    let mut behind: BTreeSet<TensorClassId> = BTreeSet::new();
     let heavy = |tensor: TensorClassId| matches!(&plan.defs[tensor], Some(Def::Kernel(kernel)) if kernel.heavy);
-    behind[apex] = heavy(apex);
+    if heavy(apex) {
+        behind.insert(apex);
+    }
     let mut open: Vec<TensorClassId> = plan.defs[apex].iter().flat_map(|def| def.sources()).copied().collect();
     // Users before what they use, so that each tensor is decided once.
     while let Some(at) = (0..open.len()).max_by_key(|&i| state.rank[space.tensors[open[i]].comp]) {
         let tensor = open.swap_remove(at);
         open.retain(|&other| other != tensor);
-        if inside.contains(&tensor) || !removable(space, plan, tensor) {
+        if inside.contains(&tensor) || !removable(space, plan, tensor) || inside.len() > MAX_CONE {
             continue;
         }
-        if !users[tensor].iter().all(|user| inside.contains(user)) {
+        if !plan.users[tensor].iter().all(|user| inside.contains(user)) {
             continue;
         }
-        behind[tensor] = users[tensor].iter().any(|&user| behind[user]);
+        let is_behind = plan.users[tensor].iter().any(|user| behind.contains(user));
         let allowed = match &plan.defs[tensor] {
-            Some(Def::View(_)) => !behind[tensor] || reach == Reach::Operands,
+            Some(Def::View(_)) => !is_behind || reach == Reach::Operands,
             Some(Def::Join(..)) => false,
-            Some(Def::Kernel(kernel)) if behind[tensor] => reach == Reach::Operands && kernel.moves,
+            Some(Def::Kernel(kernel)) if is_behind => reach == Reach::Operands && kernel.moves,
             Some(Def::Kernel(kernel)) if kernel.heavy => matches!(reach, Reach::Contractions | Reach::Operands),
             Some(Def::Kernel(kernel)) if kernel.reduces => reach != Reach::Pointwise,
             Some(Def::Kernel(_)) => true,
             _ => false,
         };
         if allowed {
-            behind[tensor] |= heavy(tensor);
+            if is_behind || heavy(tensor) {
+                behind.insert(tensor);
+            }
             inside.push(tensor);
             open.extend(plan.defs[tensor].iter().flat_map(|def| def.sources()));
         }
@@ -93,8 +83,7 @@ fn cone(
 }
 
 /// Every move from a state, without duplicates, in a fixed order.
-pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Move> {
-    let users = users(plan);
+pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Change> {
     let mut groups: Vec<Vec<TensorClassId>> = Vec::new();
     for (apex, def) in plan.defs.iter().enumerate() {
         let Some(def) = def else { continue };
@@ -103,7 +92,7 @@ pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Move> {
         }
         if matches!(def, Def::Kernel(_) | Def::View(_)) {
             for reach in [Reach::Pointwise, Reach::Rows, Reach::Contractions, Reach::Operands] {
-                let group = cone(space, state, plan, &users, apex, reach);
+                let group = cone(space, state, plan, apex, reach);
                 // With the apex too: what the next kernel then absorbs is the whole chain.
                 if removable(space, plan, apex) && !group.is_empty() {
                     let mut whole = group.clone();
@@ -127,9 +116,9 @@ pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Move> {
     }
     groups.sort();
     groups.dedup();
-    let mut moves: Vec<Move> = (groups.into_iter())
+    let mut moves: Vec<Change> = (groups.into_iter())
         .filter(|group| !group.is_empty())
-        .map(|removed| Move { change: Change { removed, ..Change::default() }, terms: Vec::new() })
+        .map(|removed| Change { removed, ..Change::default() })
         .collect();
     let mut interior: Vec<usize> = Vec::new();
     for def in plan.defs.iter().flatten() {
@@ -143,12 +132,11 @@ pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Move> {
         if let Some(tensor) = class.tensor
             && !state.material[tensor]
         {
-            moves.push(Move { change: Change { added: vec![tensor], ..Change::default() }, terms: Vec::new() });
+            moves.push(Change { added: vec![tensor], ..Change::default() });
         }
         for &term in &state.choice.ranked[comp] {
             if term != state.choice.chosen[comp] {
-                let change = Change { flipped: vec![comp], ..Change::default() };
-                moves.push(Move { change, terms: vec![term] });
+                moves.push(Change { flipped: vec![(comp, term)], ..Change::default() });
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::literal::{Literal, MAX_ELEMS};
 const MAX_REGION_NODES: usize = 160;
 
 /// A point of the search space.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     /// Which tensors exist, by index. Outputs and given tensors exist whatever this says.
     pub(crate) material: Vec<bool>,
@@ -75,18 +75,35 @@ impl Def {
 pub(crate) struct Plan {
     /// By tensor; `None` where it is not needed.
     pub(crate) defs: Vec<Option<Def>>,
+    /// Needed tensors that are made of each tensor, sorted.
+    pub(crate) users: Vec<Vec<TensorClassId>>,
+    /// By computation, the tensors whose kernels compute it, sorted.
+    pub(crate) computing: Vec<Vec<TensorClassId>>,
     /// Sum over kernels.
     pub(crate) cost_ns: f64,
-    /// Number of kernels.
-    pub(crate) n_kernels: usize,
 }
 
-/// What a move changes, so that the rest of a plan can be kept.
-#[derive(Clone, Debug, Default)]
+/// How a plan changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Delta {
+    /// New origins; `None` where the tensor is no longer needed.
+    pub(crate) defs: BTreeMap<TensorClassId, Option<Def>>,
+    /// What the whole costs then; `None` if some region is not a kernel.
+    pub(crate) cost_ns: Option<f64>,
+    /// Every tensor whose origin or whose use was looked at: while none of them changes, neither does
+    /// the difference of cost.
+    pub(crate) touched: Vec<TensorClassId>,
+}
+
+/// A move of the search.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Change {
+    /// Tensors that stop to exist.
     pub(crate) removed: Vec<TensorClassId>,
+    /// Tensors that start to exist.
     pub(crate) added: Vec<TensorClassId>,
-    pub(crate) flipped: Vec<CompId>,
+    /// Classes that are computed by another term.
+    pub(crate) flipped: Vec<(CompId, usize)>,
 }
 
 /// Prices plans of one space.
@@ -106,21 +123,149 @@ impl State {
     }
 
     fn exists(&self, space: &Space, tensor: TensorClassId) -> bool {
-        self.material[tensor] || space.is_leaf(tensor) || space.outputs.contains(&tensor)
+        self.material[tensor] || space.tensors[tensor].is_output || space.is_leaf(tensor)
     }
 
-    /// Applies a change; `None` if the choice of terms gets a cycle.
-    pub(crate) fn changed(&self, space: &Space, change: &Change, terms: &[usize]) -> Option<State> {
+    /// Whether the order of classes stays one under a change.
+    pub(crate) fn keeps_order(&self, space: &Space, change: &Change) -> bool {
+        change.flipped.iter().all(|&(comp, term)| {
+            space.comps[comp].terms[term].args.iter().all(|&arg| self.rank[arg] < self.rank[comp])
+        })
+    }
+
+    /// Applies a change that keeps the order of classes.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        change.flipped.iter().for_each(|&(comp, term)| self.choice.chosen[comp] = term);
+        change.removed.iter().for_each(|&tensor| self.material[tensor] = false);
+        change.added.iter().for_each(|&tensor| self.material[tensor] = true);
+    }
+
+    /// The state behind a change, in an order of its own; `None` if the choice of terms gets a cycle.
+    pub(crate) fn reordered(&self, space: &Space, change: &Change) -> Option<State> {
         let mut next = self.clone();
-        change.removed.iter().for_each(|&tensor| next.material[tensor] = false);
-        change.added.iter().for_each(|&tensor| next.material[tensor] = true);
-        for (&comp, &term) in change.flipped.iter().zip(terms) {
-            next.choice.chosen[comp] = term;
-        }
-        if !change.flipped.is_empty() {
-            next.rank = next.choice.order(space)?;
-        }
+        next.apply(change);
+        next.rank = next.choice.order(space)?;
         Some(next)
+    }
+
+    /// The change that undoes a change.
+    pub(crate) fn inverse(&self, change: &Change) -> Change {
+        Change {
+            removed: change.added.iter().copied().filter(|&tensor| !self.material[tensor]).collect(),
+            added: change.removed.iter().copied().filter(|&tensor| self.material[tensor]).collect(),
+            flipped: change.flipped.iter().map(|&(comp, _)| (comp, self.choice.chosen[comp])).collect(),
+        }
+    }
+}
+
+impl Plan {
+    fn empty(space: &Space) -> Self {
+        Self {
+            defs: vec![None; space.tensors.len()],
+            users: vec![Vec::new(); space.tensors.len()],
+            computing: vec![Vec::new(); space.comps.len()],
+            cost_ns: 0.0,
+        }
+    }
+
+    fn set(&mut self, tensor: TensorClassId, def: Option<Def>) {
+        fn edit(list: &mut Vec<TensorClassId>, tensor: TensorClassId, add: bool) {
+            match (list.binary_search(&tensor), add) {
+                (Err(at), true) => list.insert(at, tensor),
+                (Ok(at), false) => {
+                    list.remove(at);
+                }
+                _ => (),
+            }
+        }
+        let old = std::mem::replace(&mut self.defs[tensor], def);
+        let new = self.defs[tensor].clone();
+        for (def, add) in [(old, false), (new, true)] {
+            let Some(def) = def else { continue };
+            def.sources().iter().for_each(|&source| edit(&mut self.users[source], tensor, add));
+            if let Def::Kernel(kernel) = &def {
+                kernel.comps.iter().for_each(|&comp| edit(&mut self.computing[comp], tensor, add));
+            }
+        }
+    }
+
+    /// The tensors whose origin a change may change first, sorted.
+    pub(crate) fn around(&self, space: &Space, change: &Change) -> Vec<TensorClassId> {
+        let mut found: Vec<TensorClassId> = Vec::new();
+        for &tensor in &change.removed {
+            found.extend(&self.users[tensor]);
+        }
+        for &tensor in &change.added {
+            found.extend(&self.computing[space.tensors[tensor].comp]);
+            found.extend(&space.tensors[tensor].seen_by);
+        }
+        for &(comp, _) in &change.flipped {
+            found.extend(&self.computing[comp]);
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Carries out a change that was priced.
+    pub(crate) fn apply(&mut self, delta: &Delta) {
+        for (&tensor, def) in &delta.defs {
+            self.set(tensor, def.clone());
+        }
+        self.cost_ns = delta.cost_ns.unwrap_or(self.cost_ns);
+    }
+
+    /// The sum over kernels anew: many small differences add up their rounding.
+    pub(crate) fn sum(&mut self) {
+        self.cost_ns = self.defs.iter().flatten().filter_map(Def::cost_ns).flatten().sum();
+    }
+}
+
+impl Def {
+    /// Of a kernel, what it costs; the inner `None`: it is not one kernel.
+    fn cost_ns(&self) -> Option<Option<f64>> {
+        match self {
+            Def::Kernel(kernel) => Some(kernel.cost_ns),
+            _ => None,
+        }
+    }
+}
+
+/// A plan with changes that are being tried.
+struct Draft<'a> {
+    plan: &'a Plan,
+    defs: BTreeMap<TensorClassId, Option<Def>>,
+    /// Change of each tensor's number of users.
+    n_users: BTreeMap<TensorClassId, isize>,
+    todo: Vec<TensorClassId>,
+}
+
+impl Draft<'_> {
+    fn def(&self, tensor: TensorClassId) -> Option<&Def> {
+        match self.defs.get(&tensor) {
+            Some(def) => def.as_ref(),
+            None => self.plan.defs[tensor].as_ref(),
+        }
+    }
+
+    fn set(&mut self, tensor: TensorClassId, def: Option<Def>) {
+        let old: Vec<TensorClassId> = self.def(tensor).map_or(Vec::new(), |def| def.sources().to_vec());
+        let new: Vec<TensorClassId> = def.as_ref().map_or(Vec::new(), |def| def.sources().to_vec());
+        for (sources, step) in [(old, -1), (new, 1)] {
+            for source in sources {
+                *self.n_users.entry(source).or_default() += step;
+                self.todo.push(source);
+            }
+        }
+        self.defs.insert(tensor, def);
+    }
+
+    /// Whether the part lies in a join other than `joined`.
+    fn is_claimed(&self, part: TensorClassId, joined: TensorClassId) -> bool {
+        let joins = |tensor: TensorClassId| {
+            tensor != joined && matches!(self.def(tensor), Some(Def::Join(_, parts)) if parts.contains(&part))
+        };
+        self.plan.users[part].iter().any(|&user| joins(user)) || self.defs.keys().any(|&tensor| joins(tensor))
     }
 }
 
@@ -129,39 +274,56 @@ impl<'a> Pricer<'a> {
         Self { space, memo, expanded: BTreeMap::new(), ignore_legality: false }
     }
 
-    /// The plan of a state, or `None` if one of its regions is not a kernel. What `change` does not
-    /// touch is taken from `old`.
-    pub(crate) fn plan(&mut self, state: &State, old: Option<(&Plan, &Change)>) -> Option<Plan> {
-        let space = self.space;
-        let mut plan = Plan { defs: vec![None; space.tensors.len()], cost_ns: 0.0, n_kernels: 0 };
-        let mut claimed: Vec<bool> = vec![false; space.tensors.len()];
-        let mut todo: Vec<TensorClassId> = space.outputs.iter().rev().copied().collect();
-        while let Some(tensor) = todo.pop() {
-            if plan.defs[tensor].is_some() {
-                continue;
-            }
-            let def = self.def(state, tensor, old, &mut claimed);
-            if let Def::Kernel(kernel) = &def {
-                plan.n_kernels += 1;
-                match kernel.cost_ns {
-                    Some(cost) => plan.cost_ns += cost,
-                    None if self.ignore_legality => (),
-                    None => return None,
-                }
-            }
-            todo.extend(def.sources().iter().rev());
-            plan.defs[tensor] = Some(def);
-        }
-        Some(plan)
+    /// The plan of a state, or `None` if one of its regions is not a kernel.
+    pub(crate) fn plan(&mut self, state: &State) -> Option<Plan> {
+        let mut plan = Plan::empty(self.space);
+        let outputs: Vec<TensorClassId> = self.space.outputs.clone();
+        let delta = self.draft(state, &plan, outputs);
+        plan.apply(&delta);
+        (delta.cost_ns.is_some() || self.ignore_legality).then_some(plan)
     }
 
-    fn def(
-        &mut self,
-        state: &State,
-        tensor: TensorClassId,
-        old: Option<(&Plan, &Change)>,
-        claimed: &mut [bool],
-    ) -> Def {
+    /// What a change of the state, which has been applied to it, does to its plan.
+    pub(crate) fn delta(&mut self, state: &State, plan: &Plan, change: &Change) -> Delta {
+        let space = self.space;
+        let mut affected = plan.around(space, change);
+        affected.retain(|&tensor| plan.defs[tensor].is_some() && state.exists(space, tensor));
+        let mut delta = self.draft(state, plan, affected);
+        delta.touched.extend(change.removed.iter().chain(&change.added));
+        delta
+    }
+
+    /// Recomputes the origin of some tensors, and of all that this makes necessary or needless.
+    fn draft(&mut self, state: &State, plan: &Plan, affected: Vec<TensorClassId>) -> Delta {
+        let mut draft = Draft { plan, defs: BTreeMap::new(), n_users: BTreeMap::new(), todo: Vec::new() };
+        for &tensor in &affected {
+            let def = self.def(state, tensor, &draft);
+            draft.set(tensor, Some(def));
+        }
+        while let Some(tensor) = draft.todo.pop() {
+            let n_users = plan.users[tensor].len() as isize + draft.n_users.get(&tensor).copied().unwrap_or(0);
+            let needed = n_users > 0 || self.space.tensors[tensor].is_output;
+            match (needed, draft.def(tensor).is_some()) {
+                (true, false) => {
+                    let def = self.def(state, tensor, &draft);
+                    draft.set(tensor, Some(def));
+                }
+                (false, true) => draft.set(tensor, None),
+                _ => (),
+            }
+        }
+        let mut cost_ns = Some(plan.cost_ns);
+        for (&tensor, def) in &draft.defs {
+            let old = plan.defs[tensor].as_ref().and_then(Def::cost_ns).flatten().unwrap_or(0.0);
+            let new = def.as_ref().and_then(Def::cost_ns).unwrap_or(Some(0.0));
+            cost_ns = cost_ns.zip(new).map(|(sum, new)| sum - old + new);
+        }
+        let touched = affected.into_iter().chain(draft.defs.keys().copied()).chain(draft.n_users.keys().copied());
+        let touched = touched.collect();
+        Delta { defs: draft.defs, cost_ns, touched }
+    }
+
+    fn def(&mut self, state: &State, tensor: TensorClassId, draft: &Draft<'_>) -> Def {
         let space = self.space;
         let class = &space.tensors[tensor];
         if class.input.is_some() {
@@ -177,26 +339,15 @@ impl<'a> Pricer<'a> {
             let free = |part: TensorClassId| {
                 state.exists(space, part)
                     && !space.is_leaf(part)
-                    && !claimed[part]
+                    && !draft.is_claimed(part, tensor)
                     && state.rank[space.tensors[part].comp] < state.rank[class.comp]
                     && self.view_source(state, part).is_none()
                     && space.tensors[part].joins.is_empty()
             };
             let distinct = parts.iter().enumerate().all(|(i, part)| !parts[..i].contains(part));
             if distinct && parts.iter().all(|&part| free(part)) {
-                parts.iter().for_each(|&part| claimed[part] = true);
                 return Def::Join(*axis, parts.clone());
             }
-        }
-        if let Some((plan, change)) = old
-            && let Some(Def::Kernel(kernel)) = &plan.defs[tensor]
-            && !kernel.loads.iter().any(|load| change.removed.contains(load))
-            && !(kernel.comps.iter()).any(|&comp| {
-                change.flipped.contains(&comp)
-                    || space.comps[comp].tensor.is_some_and(|tensor| change.added.contains(&tensor))
-            })
-        {
-            return Def::Kernel(Arc::clone(kernel));
         }
         Def::Kernel(self.kernel(state, tensor))
     }

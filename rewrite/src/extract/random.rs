@@ -35,6 +35,6 @@ pub(crate) fn any_plan(pricer: &mut Pricer<'_>, rng: &mut Rng) -> Found {
     let mut state = State::unfused(space, choice);
     state.material.iter_mut().for_each(|exists| *exists = rng.below(2) == 0);
     pricer.ignore_legality = true;
-    let plan = pricer.plan(&state, None).expect("nothing is illegal");
+    let plan = pricer.plan(&state).expect("nothing is illegal");
     Found { state, plan }
 }

@@ -1,10 +1,12 @@
 //! The search over states: a descent by the best moves, from several first moves, and the best
 //! neighbours of what it finds: K plans, best first.
 
+use std::collections::BTreeMap;
+
 use super::choice::Choice;
-use super::moves::{self, Move};
-use super::plan::{Change, Def, Plan, Pricer, State};
-use super::space::{Space, TensorClassId};
+use super::moves;
+use super::plan::{Change, Def, Delta, Plan, Pricer, State};
+use super::space::TensorClassId;
 use crate::RewriteError;
 
 /// Gains below this part of the whole are not worth a different plan: rounding of sums.
@@ -25,23 +27,27 @@ pub(crate) struct Found {
 pub(crate) fn best_plans(pricer: &mut Pricer<'_>, k: usize) -> Result<Vec<Found>, RewriteError> {
     let space = pricer.space;
     let start = State::unfused(space, Choice::cheapest(space));
-    let Some(plan) = pricer.plan(&start, None) else { return Err(no_kernel(pricer, &start)) };
+    let Some(plan) = pricer.plan(&start) else { return Err(no_kernel(pricer, &start)) };
     let start = Found { state: start, plan };
-    let first = ranked(pricer, &start);
-    let mut pool = vec![descend(pricer, start.clone())];
+    let mut descent = Descent::new(start.clone());
+    let first = descent.ranked(pricer);
+    let mut pool = vec![descent.run(pricer)];
     // Another first step may end elsewhere; few do, so few are tried.
     for (_, step) in first.into_iter().skip(1).take(k.saturating_sub(1).min(3)) {
-        if let Some(next) = try_move(pricer, &start, &step) {
-            pool.push(descend(pricer, next));
+        let mut next = Descent::new(start.clone());
+        if next.step(pricer, &step) {
+            pool.push(next.run(pricer));
         }
     }
     pool.sort_by(|a, b| a.plan.cost_ns.total_cmp(&b.plan.cost_ns));
     if k > 1 {
-        let best = pool[0].clone();
-        let around: Vec<Found> = (moves::all(space, &best.state, &best.plan).iter())
-            .filter_map(|step| try_move(pricer, &best, step))
-            .collect();
-        pool.extend(around);
+        let mut best = Descent::new(pool[0].clone());
+        for (_, step) in best.neighbours(pricer).into_iter().take(4 * k) {
+            let mut next = Descent::new(best.at.clone());
+            if next.step(pricer, &step) {
+                pool.push(next.at);
+            }
+        }
     }
     pool.sort_by(|a, b| a.plan.cost_ns.total_cmp(&b.plan.cost_ns));
     let mut distinct: Vec<(Vec<Vec<u32>>, Found)> = Vec::new();
@@ -91,59 +97,137 @@ fn no_kernel(pricer: &mut Pricer<'_>, state: &State) -> RewriteError {
     RewriteError::NoKernel { op: String::new(), ty: String::new() }
 }
 
-fn try_move(pricer: &mut Pricer<'_>, from: &Found, step: &Move) -> Option<Found> {
-    let state = from.state.changed(pricer.space, &step.change, &step.terms)?;
-    let plan = pricer.plan(&state, Some((&from.plan, &step.change)))?;
-    Some(Found { state, plan })
+/// A walk downhill. Differences of cost are remembered until something that they depend on changes.
+struct Descent {
+    at: Found,
+    /// The difference of cost that a move makes, `None` if it is illegal; since when; and on what it
+    /// depends.
+    known: BTreeMap<Change, (Option<f64>, u32, Vec<TensorClassId>)>,
+    /// When each tensor's origin or use, and each computation's place, changed last.
+    tensor_changed: Vec<u32>,
+    comp_changed: Vec<u32>,
+    now: u32,
 }
 
-/// The moves that gain, best first.
-fn ranked(pricer: &mut Pricer<'_>, from: &Found) -> Vec<(f64, Move)> {
-    let mut gains: Vec<(f64, Move)> = (moves::all(pricer.space, &from.state, &from.plan).into_iter())
-        .filter_map(|step| {
-            let next = try_move(pricer, from, &step)?;
-            Some((from.plan.cost_ns - next.plan.cost_ns, step))
-        })
-        .filter(|(gain, _)| *gain > LEAST_GAIN * from.plan.cost_ns)
-        .collect();
-    // Stable: equal gains stay in the order of the moves.
-    gains.sort_by(|a, b| b.0.total_cmp(&a.0));
-    gains
-}
-
-/// Applies gaining moves until there are none. In each round every move that still gains is taken, in
-/// the order of the gains at its start, unless a move before it touched the same tensors.
-fn descend(pricer: &mut Pricer<'_>, mut at: Found) -> Found {
-    loop {
-        let gains = ranked(pricer, &at);
-        if gains.is_empty() {
-            return at;
+impl Descent {
+    fn new(at: Found) -> Self {
+        let (n_tensors, n_comps) = (at.plan.defs.len(), at.plan.computing.len());
+        Self {
+            at,
+            known: BTreeMap::new(),
+            tensor_changed: vec![0; n_tensors],
+            comp_changed: vec![0; n_comps],
+            now: 0,
         }
-        let mut touched: Vec<TensorClassId> = Vec::new();
-        for (_, step) in gains {
-            let tensors = around(pricer.space, &at.plan, &step.change);
-            if tensors.iter().any(|tensor| touched.contains(tensor)) {
-                continue;
+    }
+
+    /// What a move that keeps the order of classes would do.
+    fn price(&mut self, pricer: &mut Pricer<'_>, step: &Change) -> Delta {
+        let Found { state, plan } = &mut self.at;
+        let inverse = state.inverse(step);
+        state.apply(step);
+        let delta = pricer.delta(state, plan, step);
+        state.apply(&inverse);
+        delta
+    }
+
+    /// Where a move leads that needs another order of classes: other tensors may become views of each
+    /// other, so all is planned anew.
+    fn replanned(&self, pricer: &mut Pricer<'_>, step: &Change) -> Option<Found> {
+        let state = self.at.state.reordered(pricer.space, step)?;
+        let plan = pricer.plan(&state)?;
+        Some(Found { state, plan })
+    }
+
+    /// Makes a move, if it is legal.
+    fn step(&mut self, pricer: &mut Pricer<'_>, step: &Change) -> bool {
+        if !self.at.state.keeps_order(pricer.space, step) {
+            let Some(next) = self.replanned(pricer, step) else { return false };
+            self.now += 1;
+            self.tensor_changed.fill(self.now);
+            self.comp_changed.fill(self.now);
+            self.at = next;
+            return true;
+        }
+        let delta = self.price(pricer, step);
+        if delta.cost_ns.is_none() {
+            return false;
+        }
+        self.now += 1;
+        for (&tensor, def) in &delta.defs {
+            self.tensor_changed[tensor] = self.now;
+            let old = self.at.plan.defs[tensor].iter();
+            for def in old.chain(def) {
+                def.sources().iter().for_each(|&source| self.tensor_changed[source] = self.now);
+                if let Def::Kernel(kernel) = def {
+                    kernel.comps.iter().for_each(|&comp| self.comp_changed[comp] = self.now);
+                }
             }
-            let Some(next) = try_move(pricer, &at, &step) else { continue };
-            if next.plan.cost_ns < at.plan.cost_ns * (1.0 - LEAST_GAIN) {
-                touched.extend(tensors);
-                at = next;
+        }
+        self.at.plan.apply(&delta);
+        self.at.state.apply(step);
+        true
+    }
+
+    /// The difference of cost that a move makes; negative is better.
+    fn difference(&mut self, pricer: &mut Pricer<'_>, step: &Change) -> Option<f64> {
+        let space = pricer.space;
+        let comps = (step.added.iter().map(|&tensor| space.tensors[tensor].comp))
+            .chain(step.flipped.iter().map(|&(comp, _)| comp));
+        let changed = comps.map(|comp| self.comp_changed[comp]).max().unwrap_or(0);
+        if let Some((difference, since, touched)) = self.known.get(step)
+            && changed <= *since
+            && touched.iter().all(|&tensor| self.tensor_changed[tensor] <= *since)
+        {
+            return *difference;
+        }
+        let cost_ns = self.at.plan.cost_ns;
+        if !self.at.state.keeps_order(space, step) {
+            return Some(self.replanned(pricer, step)?.plan.cost_ns - cost_ns);
+        }
+        let delta = self.price(pricer, step);
+        let difference = delta.cost_ns.map(|cost| cost - cost_ns);
+        self.known.insert(step.clone(), (difference, self.now, delta.touched));
+        difference
+    }
+
+    /// All legal moves, best first; equal ones in the order of the moves.
+    fn neighbours(&mut self, pricer: &mut Pricer<'_>) -> Vec<(f64, Change)> {
+        let moves = moves::all(pricer.space, &self.at.state, &self.at.plan);
+        let mut legal: Vec<(f64, Change)> = (moves.into_iter())
+            .filter_map(|step| Some((self.difference(pricer, &step)?, step)))
+            .collect();
+        legal.sort_by(|a, b| a.0.total_cmp(&b.0));
+        legal
+    }
+
+    /// The moves that gain, best first.
+    fn ranked(&mut self, pricer: &mut Pricer<'_>) -> Vec<(f64, Change)> {
+        let least = -LEAST_GAIN * self.at.plan.cost_ns;
+        let mut moves = self.neighbours(pricer);
+        moves.retain(|(difference, _)| *difference < least);
+        moves
+    }
+
+    /// Makes gaining moves until there are none. In each round every move that still gains is made, in
+    /// the order of the gains at its start, unless a move before it touched the same tensors.
+    fn run(mut self, pricer: &mut Pricer<'_>) -> Found {
+        loop {
+            let start = self.now;
+            for (_, step) in self.ranked(pricer) {
+                let changed = |tensor: &TensorClassId| self.tensor_changed[*tensor] > start;
+                if self.at.plan.around(pricer.space, &step).iter().any(changed) {
+                    continue;
+                }
+                let least = -LEAST_GAIN * self.at.plan.cost_ns;
+                if self.difference(pricer, &step).is_some_and(|difference| difference < least) {
+                    self.step(pricer, &step);
+                }
+            }
+            if self.now == start {
+                self.at.plan.sum();
+                return self.at;
             }
         }
     }
-}
-
-/// The tensors whose kernels a change touches.
-fn around(space: &Space, plan: &Plan, change: &Change) -> Vec<TensorClassId> {
-    let touches = |tensor: TensorClassId, def: &Def| {
-        change.removed.contains(&tensor)
-            || def.sources().iter().any(|source| change.removed.contains(source))
-            || matches!(def, Def::Kernel(kernel) if kernel.comps.iter().any(|comp| {
-                change.flipped.contains(comp)
-                    || space.comps[*comp].tensor.is_some_and(|tensor| change.added.contains(&tensor))
-            }))
-    };
-    let defs = plan.defs.iter().enumerate();
-    defs.filter_map(|(tensor, def)| def.as_ref().filter(|def| touches(tensor, def)).map(|_| tensor)).collect()
 }

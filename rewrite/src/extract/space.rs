@@ -51,6 +51,10 @@ pub(crate) struct TensorClass {
     pub(crate) views: Vec<TensorClassId>,
     /// Tensors that make it up when they lie side by side, with the axis.
     pub(crate) joins: Vec<(usize, Vec<TensorClassId>)>,
+    /// Whether the graph returns it.
+    pub(crate) is_output: bool,
+    /// Tensors that are views of this one, or have it as a part.
+    pub(crate) seen_by: Vec<TensorClassId>,
 }
 
 /// See the [module](self).
@@ -111,6 +115,7 @@ impl Space {
         for &output in &lowered.outputs {
             let output = builder.tensor(output);
             builder.space.outputs.push(output);
+            builder.space.tensors[output].is_output = true;
             builder.drain();
         }
         builder.space
@@ -203,10 +208,12 @@ impl Builder<'_> {
                 ENode::View([_, source]) => {
                     let source = self.tensor(*source);
                     self.space.tensors[tensor].views.push(source);
+                    self.space.tensors[source].seen_by.push(tensor);
                 }
                 ENode::Join(args) => {
                     let axis = self.egraph[args[0]].data.attrs().map_or(0, |attrs| attrs.int(0));
-                    let parts = args[1..].iter().map(|&part| self.tensor(part)).collect();
+                    let parts: Vec<TensorClassId> = args[1..].iter().map(|&part| self.tensor(part)).collect();
+                    parts.iter().for_each(|&part| self.space.tensors[part].seen_by.push(tensor));
                     self.space.tensors[tensor].joins.push((axis as usize, parts));
                 }
                 _ => (),
