@@ -39,12 +39,12 @@ pub struct Chip {
 /// The cpu device on one core with AVX-512, from `cargo run --example bench` on the regions of resnet50.
 pub const CPU_DEVICE: Chip = Chip {
     name: "cpu-device",
-    flops_per_ns: 36.0,
-    ops_per_ns: 3.0,
-    loads_per_ns: 2.0,
+    flops_per_ns: 75.0,
+    ops_per_ns: 8.0,
+    loads_per_ns: 5.0,
     scattered: 2.0,
-    bytes_per_ns: 8.0,
-    step_ns: 400.0,
+    bytes_per_ns: 10.0,
+    step_ns: 150.0,
     full_blocks: 2.0,
     launch_ns: 4000.0,
 };
@@ -90,7 +90,7 @@ pub struct Work {
 }
 
 /// Operations that a map needs, roughly in instructions.
-fn ops_of(op: Op) -> f64 {
+pub(crate) fn ops_of(op: Op) -> f64 {
     match op {
         Op::Exp => 8.0,
         Op::Sigmoid => 12.0,
@@ -277,16 +277,23 @@ pub fn predict(region: &Region, schedule: &Schedule, chip: &Chip) -> Option<Pred
                 let padded = n_blocks * steps * f64::from(s.tile_k) * f64::from(s.tile_m * s.tile_n);
                 ns += 2.0 * padded / (chip.flops_per_ns * efficiency);
                 flops += 2.0 * product.n_k as f64 * shape.n_results as f64;
-                for (tile, lanes, taps) in [(s.tile_m, product.lanes_m, product.is_tapped_m), (s.tile_n, product.lanes_n, product.is_tapped_n)] {
+                let sides = [
+                    (s.tile_m, product.lanes_m, product.is_tapped_m, product.per_elem_m),
+                    (s.tile_n, product.lanes_n, product.is_tapped_n, product.per_elem_n),
+                ];
+                for (tile, lanes, taps, per_elem) in sides {
+                    // Every block computes its operands for itself.
                     let n = n_blocks * steps * f64::from(tile * s.tile_k);
                     let dear = if taps { 1.6 } else { 1.0 };
-                    ns += n * dear / (chip.loads_per_ns * (lanes as f64).sqrt());
+                    ns += n * per_elem.n_loads * dear / (chip.loads_per_ns * (lanes as f64).sqrt());
+                    ns += n * per_elem.n_ops / chip.ops_per_ns;
                 }
                 let warps = f64::from(s.tile_m * s.tile_n) / (tm * tn) / 32.0;
                 ns += n_blocks * steps * warps * chip.step_ns;
             }
             let stores = n_blocks * f64::from(s.tile_m * s.tile_n);
-            ns += stores * shape.epilogue_ops / chip.ops_per_ns + stores / chip.loads_per_ns;
+            ns += stores * (shape.epilogue.n_ops + 2.0) / chip.ops_per_ns;
+            ns += stores * (shape.epilogue.n_loads + 1.0) / chip.loads_per_ns;
             Some(prediction(ns / fill(n_blocks), flops))
         }
     }

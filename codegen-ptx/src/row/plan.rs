@@ -73,10 +73,44 @@ impl Plan {
                 candidates.insert(moves::reduced_axes(*op, attrs));
             }
         }
-        let plans = candidates.iter().filter_map(|columns| Self::with_columns(graph, columns));
-        plans.min_by_key(|plan| plan.work)
+        // Groups that are no axes of the output, as a group norm has them: a row is a run of elements.
+        let mut runs: BTreeSet<usize> = BTreeSet::new();
+        for node in graph.nodes.values() {
+            if let NodeKind::Apply(op, attrs, args) = &node.kind
+                && op.spec().class == OpClass::Reduce
+            {
+                let length: usize = moves::summed(graph, *op, attrs, args).iter().product();
+                let fits = |&output: &Value| {
+                    let n = graph.ty(output).n_elems();
+                    n == graph.ty(first).n_elems() && length > 1 && n > length && n % length == 0
+                };
+                if graph.outputs.iter().all(fits) {
+                    runs.insert(length);
+                }
+            }
+        }
+        let by_axes = candidates.iter().filter_map(|columns| Self::with_columns(graph, columns));
+        let by_runs = runs.iter().filter_map(|&length| Self::with_runs(graph, length));
+        by_axes.chain(by_runs).min_by_key(|plan| plan.work)
     }
 
+    /// Rows are runs of so many neighbouring elements of every output.
+    fn with_runs(graph: &Graph, length: usize) -> Option<Plan> {
+        let mut space = Space::default();
+        let n_rows = graph.ty(graph.outputs[0]).n_elems() / length;
+        let (row_leaf, row) = space.fresh(None, 0, n_rows as i64 - 1, 0);
+        let mut outputs = Vec::new();
+        for &output in &graph.outputs {
+            let (leaf, column) = space.fresh(None, 0, length as i64 - 1, 1);
+            let start = space.scale(&row, length as i64);
+            let position = space.add(&start, &column);
+            let index = space.delinear(&position, &moves::extents(graph, output));
+            outputs.push(Columns { leaves: vec![leaf], extents: vec![length], index });
+        }
+        Self::with_split(graph, space, (vec![row_leaf], vec![n_rows]), outputs)
+    }
+
+    /// Columns are these axes of every output.
     fn with_columns(graph: &Graph, columns: &[usize]) -> Option<Plan> {
         let first = moves::extents(graph, graph.outputs[0]);
         let rank = first.len();
@@ -91,11 +125,7 @@ impl Plan {
             row_index.push(index);
             row_extents.push(first[axis]);
         }
-        let n_rows: usize = row_extents.iter().product();
         let mut outputs = Vec::new();
-        let mut stages: Vec<Stage> = Vec::new();
-        let mut work = 0u64;
-        let mut legal = n_rows > 0;
         for &output in &graph.outputs {
             let extents = moves::extents(graph, output);
             let rows_match = extents.len() == rank
@@ -115,6 +145,24 @@ impl Plan {
                     of_output.index.push(rows.next().expect("one per row axis").clone());
                 }
             }
+            outputs.push(of_output);
+        }
+        Self::with_split(graph, space, (row_leaves, row_extents), outputs)
+    }
+
+    /// The plan for outputs whose indices are given in leaves of rows and columns.
+    fn with_split(
+        graph: &Graph,
+        mut space: Space,
+        (row_leaves, row_extents): (Vec<Atom>, Vec<usize>),
+        outputs: Vec<Columns>,
+    ) -> Option<Plan> {
+        let n_rows: usize = row_extents.iter().product();
+        let mut stages: Vec<Stage> = Vec::new();
+        let mut in_thread: BTreeSet<Value> = BTreeSet::new();
+        let mut work = 0u64;
+        let mut legal = n_rows > 0;
+        for (&output, of_output) in graph.outputs.iter().zip(&outputs) {
             let n_columns: usize = of_output.extents.iter().product();
             work += n_columns as u64;
             let mut seen = BTreeSet::new();
@@ -135,6 +183,7 @@ impl Plan {
                     match stages.iter().find(|stage| stage.node == value) {
                         Some(stage) => legal &= same(&stage.index, index),
                         None => {
+                            legal &= !in_thread.contains(&value);
                             work += length as u64;
                             stages.push(Stage { node: value, index: index.to_vec(), length });
                         }
@@ -142,6 +191,7 @@ impl Plan {
                     return Step::Into;
                 }
                 // A loop in each thread, as often as its own index asks for.
+                in_thread.insert(value);
                 if stages.iter().any(|stage| stage.node == value) {
                     legal = false;
                 }
@@ -157,7 +207,6 @@ impl Plan {
                 Step::Into
             });
             legal &= seen.len() <= 2000;
-            outputs.push(of_output);
         }
         if !legal || stages.is_empty() {
             return None;
