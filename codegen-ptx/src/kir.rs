@@ -11,9 +11,15 @@ pub mod builder;
 pub mod dce;
 pub mod eval;
 pub mod fold;
+pub mod parse;
 pub mod range;
+pub mod text;
+pub mod uniform;
+pub mod verify;
 
 pub use builder::Builder;
+pub use parse::parse;
+pub use verify::verify;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 use eggine_ir::DType;
