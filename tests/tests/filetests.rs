@@ -11,6 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
+use eggine_codegen_ptx::kir;
 use eggine_ir::graph::{parse, verify};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -19,6 +20,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 const FOLDERS: &[(&str, &str, Run)] = &[
     ("parse",   "gir", run_parse),
     ("verify",  "gir", run_verify),
+    ("kir/parse",  "kir", run_kir_parse),
+    ("kir/verify", "kir", run_kir_verify),
     // ADD FOLDERS HERE: `("rewrite", "gir", run_rewrite)`, `("kir", "kir", run_kir)`, ….
 ];
 
@@ -94,6 +97,51 @@ fn run_verify(_: &str, text: &str) -> Result<(), Failed> {
     }
 }
 
+fn run_kir_parse(stem: &str, text: &str) -> Result<(), Failed> {
+    let output = match kir::parse(text) {
+        Ok(kernel) => {
+            let printed = kernel.to_string();
+            if kir::parse(&printed) != Ok(kernel) {
+                return Err(format!("printing changed the kernel:\n{printed}").into());
+            }
+            printed
+        }
+        Err(err) => {
+            let handler = miette::NarratableReportHandler::new();
+            let report = miette::Report::new(err).with_source_code(text.to_owned());
+            let mut out = String::new();
+            handler.render_report(&mut out, report.as_ref())?;
+            out
+        }
+    };
+    snapshot("kir/parse", stem, &output);
+    Ok(())
+}
+
+/// Errors stand behind the statement that they are about; one about the kernel says so.
+fn run_kir_verify(_: &str, text: &str) -> Result<(), Failed> {
+    let kernel = kir::parse(text)?;
+    let mut expected = Vec::new();
+    for line in text.lines() {
+        let mut parts = line.split("; error");
+        let code = parts.next().unwrap_or_default().trim();
+        for part in parts {
+            expected.push(match part.strip_prefix(": ") {
+                Some(error) => format!("{code}: {}", error.trim()),
+                None => part.trim_start_matches(" at ").trim().to_owned(),
+            });
+        }
+    }
+    let mut found: Vec<String> =
+        kir::verify(&kernel).err().unwrap_or_default().iter().map(ToString::to_string).collect();
+    expected.sort();
+    found.sort();
+    match expected == found {
+        true => Ok(()),
+        false => Err(format!("expected {expected:#?}\nfound {found:#?}").into()),
+    }
+}
+
 /// Each kind of file must fail if it is wrong: a harness that passes everything tests nothing.
 fn harness_can_fail() -> Result<(), Failed> {
     let wrong = [
@@ -103,6 +151,15 @@ fn harness_can_fail() -> Result<(), Failed> {
     ];
     for text in wrong {
         if run_verify("", text).is_ok() {
+            return Err(format!("this passed:\n{text}").into());
+        }
+    }
+    let wrong = [
+        "kernel @k grid(1, 1, 1) block(32) {\n    v0 = thread.x ; error: nothing of the kind\n}\n",
+        "kernel @k grid(1, 1, 1) block(0) {\n}\n",
+    ];
+    for text in wrong {
+        if run_kir_verify("", text).is_ok() {
             return Err(format!("this passed:\n{text}").into());
         }
     }

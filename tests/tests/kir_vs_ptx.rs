@@ -745,7 +745,7 @@ fn check(numbers: &[u32]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
     fn random_kernels_agree(numbers in prop::collection::vec(any::<u32>(), 20..160)) {

@@ -28,7 +28,7 @@ pub fn dtype_range(dtype: DType) -> Range {
 pub fn counter_range(from: Range, to: Range, step: i32) -> Range {
     let mut last = (to.1 - 1).max(from.0);
     if from.0 == from.1 {
-        last -= (last - from.0).rem_euclid(i64::from(step));
+        last -= (last - from.0).rem_euclid(i64::from(step.max(1)));
     }
     (from.0, last)
 }
