@@ -275,16 +275,21 @@ fn same(a: &[Index], b: &[Index]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.base == y.base && x.terms == y.terms)
 }
 
-/// Whether an operand can be loaded: maps and moves of inputs.
+/// Largest window that a loader folds for each element of a tile: a pooling of 3 × 3, with some room.
+const MAX_WINDOW: usize = 16;
+
+/// Whether an operand can be loaded: maps, moves and small windows of inputs.
 fn is_loadable(space: &mut Space, graph: &Graph, side: &Side) -> bool {
     let mut ok = true;
     let mut n_visits = 0;
     moves::walk(space, graph, side.node, &side.index, &mut |_, value, _| {
         n_visits += 1;
-        if let NodeKind::Apply(op, ..) = &graph.nodes[value].kind
-            && !matches!(op.spec().class, OpClass::Map | OpClass::Move | OpClass::Generate)
-        {
-            ok = false;
+        if let NodeKind::Apply(op, attrs, args) = &graph.nodes[value].kind {
+            ok &= match op.spec().class {
+                OpClass::Map | OpClass::Move | OpClass::Generate => true,
+                OpClass::Window => moves::summed(graph, *op, attrs, args).iter().product::<usize>() <= MAX_WINDOW,
+                OpClass::Reduce | OpClass::Contract => false,
+            };
         }
         if ok && n_visits < 200 { Step::Into } else { Step::Over }
     });
