@@ -32,7 +32,7 @@ use crate::tune::{Arm, tune};
 use crate::workshop::{METHOD, Origin, Prepared, Subject, Workshop, WorkshopError, prepare};
 
 /// Covers kept for the comparison of whole engines.
-const N_COVERS: usize = 3;
+const N_COVERS: usize = 2;
 
 /// How often extraction is repeated when a region that it chose turns out to have no right kernel.
 const MAX_RETRIES: usize = 8;
@@ -79,6 +79,12 @@ pub enum CompileError {
         /// Why.
         source: std::io::Error,
     },
+    /// The compiler's threads.
+    #[error("cannot start the compiler's threads: {reason}")]
+    Threads {
+        /// What the system said.
+        reason: String,
+    },
     /// No kernel of a region is right.
     #[error("no verified kernel for a part of the model ({sources}); the last one {reason}; region:\n{region}")]
     NoKernel {
@@ -117,6 +123,13 @@ struct Best {
 ///
 /// See [`CompileError`]; nothing is written then. Evidence gathered until then is kept.
 pub fn compile(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Report, CompileError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(job.threads.unwrap_or(0)).build();
+    let pool = pool.map_err(|err| CompileError::Threads { reason: err.to_string() })?;
+    pool.install(|| compile_here(job, output, interrupt))
+}
+
+/// As [`compile`], on the threads of the current pool.
+fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Report, CompileError> {
     let started = Instant::now();
     let mut phases = Phases::default();
     let mut progress = Progress::new(job.progress);
@@ -135,7 +148,7 @@ pub fn compile(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repor
     })?;
     let model_hash = phases.time(Phase::Import, |_| model_hash(job))?;
     let open_device = || -> Result<Box<dyn Device>, DeviceError> {
-        Ok(Box::new(CpuDevice::new(cpu_options(job.threads))))
+        Ok(Box::new(CpuDevice::new(cpu_options(job.device_threads))))
     };
     let workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
     let mut compilation = Compilation {
@@ -371,12 +384,17 @@ impl Compilation<'_> {
         let mut engines = Vec::new();
         for cover in &covers {
             let engine = self.engine(cover, true)?;
-            if !engines.contains(&engine) && engine.plan != first_engine.plan || engine.ptx != first_engine.ptx {
+            let new = engine.plan != first_engine.plan || engine.ptx != first_engine.ptx;
+            if new && !engines.contains(&engine) {
                 engines.push(engine);
             }
         }
         let identity = self.workshop.device_identity().to_owned();
-        let racer = Racer { evidence, device: identity, open, seed: self.job.seed };
+        let budget = match self.job.budget {
+            Budget::Time(time) => race_time(time) / engines.len().max(1) as u32,
+            _ => Duration::from_secs(2),
+        };
+        let racer = Racer { evidence, device: identity, open, seed: self.job.seed, budget };
         let mut best = &first_engine;
         let mut speedup = None;
         for engine in &engines {
@@ -408,8 +426,7 @@ impl Compilation<'_> {
                 Limits { n_steps: Some(n_steps), deadline: None }
             }
             Budget::Time(time) => {
-                let race = (time / 12).min(Duration::from_secs(10));
-                let tuning = time.saturating_sub(race);
+                let tuning = time.saturating_sub(race_time(time));
                 let part = if generation == 0 { tuning * 2 / 3 } else { tuning };
                 Limits { n_steps: None, deadline: Some(self.started + part) }
             }
@@ -556,6 +573,11 @@ impl Compilation<'_> {
         ];
         blake3::hash(parts.join("\n").as_bytes()).to_hex().to_string()
     }
+}
+
+/// The part of a time budget that goes to racing whole engines.
+fn race_time(time: Duration) -> Duration {
+    (time / 8).min(Duration::from_secs(12))
 }
 
 fn cpu_options(threads: Option<usize>) -> CpuOptions {

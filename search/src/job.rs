@@ -39,9 +39,12 @@ pub struct Job {
     pub budget: Budget,
     /// Seed of everything random: the search and the test inputs.
     pub seed: u64,
-    /// Threads of the device and of the agents; `None` for one per core. Does not change the result of
-    /// a replay.
+    /// Threads of the compiler: agents, extraction, lowering. `None` for one per core. Does not change
+    /// the result.
     pub threads: Option<usize>,
+    /// Threads of the cpu device; `None` for one per core. What is measured with another number is
+    /// another measurement.
+    pub device_threads: Option<usize>,
     /// Evidence database; `None` keeps evidence in memory only.
     pub evidence: Option<PathBuf>,
     /// PTX target, such as `sm_80`.
@@ -61,6 +64,7 @@ impl Job {
             budget: Budget::First,
             seed: 0,
             threads: None,
+            device_threads: None,
             evidence: None,
             target: "sm_80".into(),
             fast_math: false,

@@ -1,5 +1,7 @@
 //! Whole engines against each other on the device: what is served is what is compared.
 
+use std::time::Duration;
+
 use eggine_ir::{DType, Tensor};
 use eggine_runtime::timing::{Contestant, Decision, race};
 use eggine_runtime::{Device, DeviceError, Engine, EngineParts, IoSpec, RunError, Session, TimingPlan};
@@ -16,6 +18,8 @@ pub(crate) struct Racer<'a> {
     /// A device for each contestant.
     pub(crate) open: &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>,
     pub(crate) seed: u64,
+    /// Time for one race.
+    pub(crate) budget: Duration,
 }
 
 /// Whether a race shows that the challenger is to be preferred: surely faster, or as far as is known.
@@ -43,7 +47,7 @@ impl Racer<'_> {
             n_warmups: 2,
             min_samples: 16,
             max_samples: 256,
-            budget_ns: 6_000_000_000,
+            budget_ns: self.budget.as_nanos() as u64,
             half_width: 0.005,
             give_up_ratio: 3.0,
             seed: self.seed,

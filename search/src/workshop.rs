@@ -131,9 +131,9 @@ impl<'a> Workshop<'a> {
             options: VerifyOptions { seed, ..VerifyOptions::default() },
             plan: TimingPlan {
                 n_warmups: 1,
-                min_samples: 4,
+                min_samples: 8,
                 max_samples: 32,
-                budget_ns: 60_000_000,
+                budget_ns: 40_000_000,
                 seed,
                 ..TimingPlan::default()
             },
@@ -254,7 +254,8 @@ impl<'a> Workshop<'a> {
 
 /// Lowers and emits. Free of the workshop, so that many can be made in parallel.
 pub fn prepare(subject: &Subject, schedule: &Schedule, target: Target) -> Result<Prepared, String> {
-    let lowered = lower(&subject.region, schedule).map_err(|err| err.to_string())?;
+    let mut lowered = lower(&subject.region, schedule).map_err(|err| err.to_string())?;
+    lowered.kernel.name = format!("{}_{}", schedule.family(), &subject.hash[..12]);
     let ptx = emit(&lowered.kernel, target).map_err(|err| err.to_string())?;
     let packs = lowered.bindings.iter().map(|binding| match binding {
         Binding::Input { packing: Some(packing), .. } => {

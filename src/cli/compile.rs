@@ -40,9 +40,13 @@ pub(crate) struct Args {
     /// PTX target.
     #[arg(long, default_value = "sm_80")]
     target: String,
-    /// Threads of the device and the agents [default: one per core].
+    /// Threads of the compiler; does not change the result [default: one per core].
     #[arg(long)]
     threads: Option<usize>,
+    /// Threads of the cpu device; measurements with another number are other measurements [default: one
+    /// per core].
+    #[arg(long)]
+    device_threads: Option<usize>,
     /// Allow rules that hold over the reals only.
     #[arg(long)]
     fast_math: bool,
@@ -58,6 +62,9 @@ pub(crate) struct Args {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if args.threads == Some(0) || args.device_threads == Some(0) {
+        return Err("0 threads: at least one is needed".into());
+    }
     let mut job = Job::new(&args.model);
     job.shapes = args.shapes.iter().cloned().collect();
     if let Some(path) = &args.shapes_from {
@@ -66,7 +73,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
             job.shapes.entry(name).or_insert(extents);
         }
     }
-    (job.budget, job.seed, job.threads) = (args.budget, args.seed, args.threads);
+    (job.budget, job.seed) = (args.budget, args.seed);
+    (job.threads, job.device_threads) = (args.threads, args.device_threads);
     (job.target, job.fast_math) = (args.target.clone(), args.fast_math);
     job.evidence = evidence_path(args)?;
     job.progress = if args.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
