@@ -11,11 +11,12 @@ mod problem;
 
 use std::collections::BTreeSet;
 
+use eggine_ir::graph::OpClass;
 use eggine_ir::{Graph, NodeKind, Value};
 use eggine_ir::schedule::ContractionSchedule;
 
 use crate::bindings::Binding;
-use crate::index::moves::Inside;
+use crate::index::moves::{self, Inside};
 use crate::index::{Atom, Index};
 use crate::kir::{Buffer, Builder, Kernel, Val, Var};
 use crate::lower::{Illegal, check_threads, parameter};
@@ -58,8 +59,14 @@ impl PerElem {
             match &graph.nodes[value].kind {
                 NodeKind::Input { .. } => total.n_loads += 1.0,
                 NodeKind::Const(_) => {}
-                NodeKind::Apply(op, _, args) => {
-                    total.n_ops += crate::predict::ops_of(*op);
+                NodeKind::Apply(op, attrs, args) => {
+                    // Each tap of a window is a load and a step of the fold.
+                    let taps: usize = match op.spec().class {
+                        OpClass::Window => moves::summed(graph, *op, attrs, args).iter().product(),
+                        _ => 1,
+                    };
+                    total.n_loads += (taps - 1) as f64;
+                    total.n_ops += crate::predict::ops_of(*op) + (taps - 1) as f64;
                     open.extend(args);
                 }
             }
