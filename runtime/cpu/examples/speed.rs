@@ -58,10 +58,10 @@ fn main() {
     ];
     for t in gemms {
         let text = kernels::gemm(t, size, size);
-        let start = Instant::now();
+        let start = thread_seconds();
         let module = Module::load(&text).unwrap();
         let blocks = module.fused_blocks("gemm");
-        let load_ms = start.elapsed().as_secs_f64() * 1e3;
+        let load_ms = (thread_seconds() - start) * 1e3;
         let mut memory = Memory::new();
         let buffers: Vec<u64> = (0..3).map(|_| memory.alloc(4 * size * size).unwrap()).collect();
         memory.write(buffers[0], &floats(size * size)).unwrap();
@@ -73,14 +73,15 @@ fn main() {
             params: &params,
         };
         for simd in Simd::ALL.into_iter().filter(|s| s.is_available() && *s != Simd::Portable) {
-            if !is_wanted("gemm") {
-                continue;
-            }
             for threads in [1, 2] {
+                let name = format!("gemm-{}x{}x{}-{}x{}-{simd:?}-x{threads}", t.bm, t.bn, t.bk, t.tm, t.tn);
+                if !is_wanted(&name) {
+                    continue;
+                }
                 let options = Options { threads, simd: Some(simd), ..Options::default() };
                 let s = best(threads, || drop(launch(&module, "gemm", &memory, &config, &options).unwrap()));
                 let gflops = 2.0 * (size as f64).powi(3) / s / 1e9;
-                println!("gemm {t:?} {simd:?} x{threads}: {gflops:.1} GFLOP/s (load {load_ms:.2} ms, {blocks:?})");
+                println!("{name}: {gflops:.1} GFLOP/s (load {load_ms:.2} ms, {} fused)", blocks.len());
             }
         }
     }

@@ -80,6 +80,48 @@ pub(crate) struct Linear<'a> {
     pub(crate) extra_uses: Vec<(usize, Reg)>,
 }
 
+/// Straight-line parts of a program.
+struct Blocks {
+    /// First instruction and end of each, in order.
+    ranges: Vec<(usize, usize)>,
+}
+
+impl Blocks {
+    fn new(program: &Linear<'_>) -> Self {
+        let n = program.insts.len();
+        let mut is_first = vec![false; n + 1];
+        is_first[0] = true;
+        for &target in program.labels.iter().flatten() {
+            is_first[target] = true;
+        }
+        for (at, inst) in program.insts.iter().enumerate() {
+            if inst.is_some_and(|i| matches!(i.op, Op::Bra | Op::BraUni | Op::Ret)) {
+                is_first[at + 1] = true;
+            }
+        }
+        is_first[n] = true;
+        let firsts: Vec<usize> = (0..=n).filter(|&at| is_first[at]).collect();
+        Blocks { ranges: firsts.windows(2).map(|w| (w[0], w[1])).collect() }
+    }
+
+    /// What is live behind the block that ends at `end`.
+    fn live_out(&self, program: &Linear<'_>, live_in: &[RegSet], end: usize) -> RegSet {
+        let Some(inst) = program.insts[end - 1] else { return live_in[end].clone() };
+        let is_jump = matches!(inst.op, Op::Bra | Op::BraUni);
+        let falls_through = inst.guard.is_some() || !(is_jump || inst.op == Op::Ret);
+        let mut live = live_in[end].clone();
+        if !falls_through {
+            live.0.fill(0);
+        }
+        if let (true, Some(Operand::Label(label))) = (is_jump, inst.operands.first())
+            && let Some(&Some(target)) = program.labels.get(label.0 as usize)
+        {
+            live.union(&live_in[target]);
+        }
+        live
+    }
+}
+
 /// Liveness of all registers.
 pub(crate) struct Liveness {
     ids: BTreeMap<Reg, usize>,
@@ -103,42 +145,45 @@ impl Liveness {
             for_each_use(inst, |reg| note(&mut ids, reg));
         }
         let n = program.insts.len();
-        let mut extra: Vec<Vec<usize>> = vec![Vec::new(); n + 1];
+        // What each instruction writes for certain, and what it reads.
+        let mut kills: Vec<Vec<u32>> = vec![Vec::new(); n];
+        let mut reads: Vec<Vec<u32>> = vec![Vec::new(); n + 1];
         for (at, reg) in &program.extra_uses {
             note(&mut ids, *reg);
-            extra[*at].push(ids[reg]);
+            reads[*at].push(ids[reg] as u32);
         }
+        for (at, inst) in program.insts.iter().enumerate() {
+            let Some(inst) = inst else { continue };
+            if inst.guard.is_none() {
+                for_each_def(inst, |reg| kills[at].push(ids[&reg] as u32));
+            }
+            for_each_use(inst, |reg| reads[at].push(ids[&reg] as u32));
+        }
+        let step = |live: &mut RegSet, at: usize| {
+            kills[at].iter().for_each(|&id| live.set(id as usize, false));
+            reads[at].iter().for_each(|&id| live.set(id as usize, true));
+        };
+        let blocks = Blocks::new(program);
         let mut live_in = vec![RegSet::new(regs.len()); n + 1];
         loop {
             let mut is_changed = false;
-            for i in (0..n).rev() {
-                let mut live = match program.insts[i] {
-                    Some(inst) => {
-                        let falls_through = inst.guard.is_some() || !matches!(inst.op, Op::Ret | Op::Bra | Op::BraUni);
-                        let mut live = if falls_through { live_in[i + 1].clone() } else { RegSet::new(regs.len()) };
-                        if let (Op::Bra | Op::BraUni, Some(Operand::Label(label))) = (inst.op, inst.operands.first())
-                            && let Some(&Some(target)) = program.labels.get(label.0 as usize)
-                        {
-                            live.union(&live_in[target]);
-                        }
-                        live
-                    }
-                    None => live_in[i + 1].clone(),
-                };
-                if let Some(inst) = program.insts[i] {
-                    if inst.guard.is_none() {
-                        for_each_def(inst, |reg| live.set(ids[&reg], false));
-                    }
-                    for_each_use(inst, |reg| live.set(ids[&reg], true));
-                }
-                extra[i].iter().for_each(|&id| live.set(id, true));
-                if live != live_in[i] {
-                    live_in[i] = live;
+            for &(first, end) in blocks.ranges.iter().rev() {
+                let mut live = blocks.live_out(program, &live_in, end);
+                (first..end).rev().for_each(|at| step(&mut live, at));
+                if live != live_in[first] {
+                    live_in[first] = live;
                     is_changed = true;
                 }
             }
             if !is_changed {
                 break;
+            }
+        }
+        for &(first, end) in &blocks.ranges {
+            let mut live = blocks.live_out(program, &live_in, end);
+            for at in (first + 1..end).rev() {
+                step(&mut live, at);
+                live_in[at].clone_from(&live);
             }
         }
         Liveness { ids, regs, live_in }

@@ -10,7 +10,7 @@ use crate::analysis::{Linear, Liveness};
 use crate::fault::{LoadError, OperandProblem};
 use crate::fuse::{self, Plan, Source};
 use crate::ops;
-use crate::outer::{CHUNK_VECTORS, Chunk, FmaBlock, Group, Outer, Side, StageLoad};
+use crate::outer::{CHUNK_VECTORS, Chunk, FmaBlock, Group, Outer, Regular, Side, StageLoad};
 use crate::program::{Constant, Ctx, Flow, NO_GUARD, Program, SLOT_BYTES, Uop, UopInfo};
 use crate::simd::{self, Simd};
 
@@ -23,6 +23,13 @@ pub(crate) struct Variant {
     pub(crate) simd: Simd,
     /// Red zones, no fusion.
     pub(crate) is_instrumented: bool,
+}
+
+impl Variant {
+    /// A number less than 6.
+    pub(crate) fn index(self) -> usize {
+        self.simd as usize * 2 + usize::from(self.is_instrumented)
+    }
 }
 
 /// Offsets of the registers of an entry.
@@ -450,8 +457,38 @@ impl Decoder<'_> {
         side.groups = side.loads.iter().map(|l| l.group).collect();
         side.groups.sort_unstable();
         side.groups.dedup();
+        side.regular = regular(plan, load_groups, sources, n);
         Ok(side)
     }
+}
+
+/// Whether factor `i` of step `k` is at `first[i] + k * step_bytes` behind one address.
+fn regular(plan: &Plan, load_groups: &[u32], sources: &[Source], n: usize) -> Option<Regular> {
+    let mut group = None;
+    let mut offsets = Vec::with_capacity(sources.len());
+    let mut width = 4;
+    for (place, source) in sources.iter().enumerate() {
+        let Source::Load(load, word) = *source else { return None };
+        if *group.get_or_insert(load_groups[load]) != load_groups[load] {
+            return None;
+        }
+        offsets.push(plan.loads[load].offset + 4 * word as i64);
+        // Neighbours that come from one load in order are loaded together.
+        width = width.min(plan.loads[load].width);
+        if word != (place % n) % plan.loads[load].width {
+            width = 1;
+        }
+    }
+    if n % width != 0 || offsets.chunks(width).any(|c| c.iter().zip(0..).any(|(&o, i)| o != c[0] + 4 * i)) {
+        width = 1;
+    }
+    if offsets.iter().step_by(width).any(|o| o % (4 * width as i64) != 0) {
+        width = 1;
+    }
+    let step = if offsets.len() > n { offsets[n] - offsets[0] } else { 0 };
+    let is_even = offsets.iter().enumerate().all(|(at, &o)| o == offsets[at % n] + (at / n) as i64 * step);
+    let first = offsets[..n].iter().map(|&o| o as i32 as u32).collect();
+    is_even.then_some(Regular { group: group?, first, step_bytes: i32::try_from(step).ok()? as u32, width })
 }
 
 fn operand(inst: &Inst, index: usize) -> Result<&Operand, OperandProblem> {

@@ -13,6 +13,7 @@ use crate::check::{Checker, Initialised};
 use crate::counters::Counters;
 use crate::fault::{Fault, FaultKind};
 use crate::memory::{Memory, View};
+use crate::outer::PanelKey;
 use crate::program::{AsyncQueue, Ctx, Flow, LANES, NO_GUARD, Program};
 
 /// Memory in units of cache lines, so that it is aligned to them.
@@ -182,6 +183,9 @@ fn work(shared: &Shared<'_>, n_blocks: usize, chunk: usize, scratch: &mut Scratc
         nctaid: launch.grid,
         program,
         panels: scratch.panels.at_least(4 * program.n_panel_floats + 64).cast(),
+        panel_keys: [PanelKey::EMPTY; 4],
+        epoch: 0,
+        has_stored: false,
         target: 0,
         taken: 0,
         fault: None,
@@ -255,6 +259,7 @@ impl Worker<'_> {
             warp.late = self.launch.is_checking.then(AsyncQueue::default);
         }
         loop {
+            cx.epoch += 1;
             for i in 0..self.warps.len() {
                 if self.warps[i].alive == 0 {
                     continue;
@@ -303,6 +308,7 @@ impl Worker<'_> {
     fn warp(&mut self, cx: &mut Ctx, index: usize) -> Stop {
         let program = self.launch.program;
         cx.warp = index as u32;
+        cx.has_stored = false;
         let warp = &mut self.warps[index];
         // SAFETY: the buffers hold the registers of all warps.
         unsafe {

@@ -14,6 +14,7 @@ mod decode;
 mod exec;
 mod fault;
 mod fuse;
+mod machine;
 mod memory;
 mod ops;
 mod outer;
@@ -54,9 +55,12 @@ impl Module {
     pub fn load(ptx: &str) -> Result<Module, LoadError> {
         let parsed = eggine_ptx::parse::parse_with_lines(ptx)?;
         let mut kernels = Vec::new();
+        let usual = Variant { simd: Simd::detect(), is_instrumented: false };
         for (entry, lines) in parsed.module.entries.into_iter().zip(parsed.lines) {
-            decode::decode(&entry, &lines, Variant { simd: Simd::Portable, is_instrumented: true })?;
-            kernels.push(Kernel { entry, lines, programs: Default::default() });
+            let program = decode::decode(&entry, &lines, usual)?;
+            let kernel = Kernel { entry, lines, programs: Default::default() };
+            kernel.programs[usual.index()].get_or_init(|| program);
+            kernels.push(kernel);
         }
         Ok(Module { kernels })
     }
@@ -92,8 +96,8 @@ impl Module {
 
 impl Kernel {
     fn program(&self, variant: Variant) -> &Program {
-        self.programs[variant.simd as usize * 2 + usize::from(variant.is_instrumented)].get_or_init(|| {
-            decode::decode(&self.entry, &self.lines, variant).expect("the portable variant was decoded at load")
+        self.programs[variant.index()].get_or_init(|| {
+            decode::decode(&self.entry, &self.lines, variant).expect("another variant was decoded at load")
         })
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod convert;
 pub(crate) mod memory;
 pub(crate) mod select;
 pub(crate) mod shapes;
+pub(crate) mod transfer;
 pub(crate) mod warp;
 
 use eggine_ptx::table::Op;
@@ -21,6 +22,7 @@ pub(crate) fn function(op: Op, simd: Simd) -> Option<OpFn> {
         .or_else(|| convert::function(op, simd))
         .or_else(|| select::function(op, simd))
         .or_else(|| memory::function(op, simd))
+        .or_else(|| transfer::function(op, simd))
         .or_else(|| warp::function(op, simd))
 }
 

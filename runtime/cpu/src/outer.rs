@@ -6,6 +6,7 @@
 
 use std::mem::MaybeUninit;
 
+use crate::machine::Vector;
 use crate::program::{Ctx, Flow, LANES, Uop};
 use crate::simd::{Level, LaneOp, Simd};
 use crate::vector;
@@ -52,6 +53,35 @@ pub(crate) struct Side {
     pub(crate) groups: Vec<u32>,
     /// Rows or columns.
     pub(crate) n: usize,
+    /// If the loads are evenly spaced.
+    pub(crate) regular: Option<Regular>,
+}
+
+/// Factor `i` of step `k` is loaded from `group + first[i] + k * step_bytes`.
+#[derive(Clone, Debug)]
+pub(crate) struct Regular {
+    pub(crate) group: u32,
+    pub(crate) first: Vec<u32>,
+    pub(crate) step_bytes: u32,
+    /// Words that neighbouring factors are loaded by: 1, 2 or 4; divides `n`.
+    pub(crate) width: usize,
+}
+
+/// What a panel holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PanelKey {
+    chunk: *const Chunk,
+    is_scalar: bool,
+    /// [`Ctx::epoch`] when it was filled.
+    epoch: u64,
+    /// Of the only group.
+    offsets: [u32; HALF],
+}
+
+impl PanelKey {
+    /// Nothing.
+    pub(crate) const EMPTY: PanelKey =
+        PanelKey { chunk: std::ptr::null(), is_scalar: false, epoch: 0, offsets: [0; HALF] };
 }
 
 /// Some steps of a block.
@@ -75,9 +105,10 @@ pub(crate) struct FmaBlock {
 }
 
 impl FmaBlock {
-    /// Floats of both panels of the largest chunk.
+    /// Floats of the panels of the largest chunk, for both halves.
     pub(crate) fn n_panel_floats(&self) -> usize {
-        self.chunks.iter().map(|c| ((c.a.n + c.b.n) * c.n_steps + 2) * HALF).max().unwrap_or(0)
+        let floats = |c: &Chunk| 2 * (panel_floats(&c.a, c.n_steps) + panel_floats(&c.b, c.n_steps));
+        self.chunks.iter().map(floats).max().unwrap_or(0)
     }
 }
 
@@ -88,28 +119,29 @@ enum Pattern {
     Uniform,
     /// The same within each aligned group of four lanes.
     Quads,
+    /// 4 bytes apart within each aligned group of four lanes.
+    Words,
+    /// 8 bytes apart within each aligned group of four lanes.
+    Pairs,
     /// 16 bytes apart within each aligned group of four lanes.
     Lines,
-    /// 4 bytes apart.
-    Words,
     Any,
 }
 
 #[inline(always)]
 fn pattern(offsets: &[u32; HALF]) -> Pattern {
-    let (mut uniform, mut quads, mut lines, mut words) = (0, 0, 0, 0);
+    let distance = offsets[1].wrapping_sub(offsets[0]);
+    let (mut uniform, mut even) = (0, 0);
     for i in 0..HALF {
-        let (x, quad) = (offsets[i], offsets[i & !3]);
-        uniform |= x ^ offsets[0];
-        quads |= x ^ quad;
-        lines |= x.wrapping_sub(quad) ^ (16 * (i as u32 & 3));
-        words |= x.wrapping_sub(offsets[0]) ^ (4 * i as u32);
+        uniform |= offsets[i] ^ offsets[0];
+        even |= offsets[i].wrapping_sub(offsets[i & !3]) ^ distance.wrapping_mul(i as u32 & 3);
     }
-    match (uniform, quads, lines, words) {
+    match (uniform, even, distance) {
         (0, ..) => Pattern::Uniform,
-        (_, 0, ..) => Pattern::Quads,
-        (_, _, 0, _) => Pattern::Lines,
-        (_, _, _, 0) => Pattern::Words,
+        (_, 0, 0) => Pattern::Quads,
+        (_, 0, 4) => Pattern::Words,
+        (_, 0, 8) => Pattern::Pairs,
+        (_, 0, 16) => Pattern::Lines,
         _ => Pattern::Any,
     }
 }
@@ -168,50 +200,138 @@ type Patterns = [[Pattern; 2]; MAX_GROUPS];
 
 /// # Safety
 ///
-/// All loads of the chunk are in bounds, and the offsets of their groups are written; the machine has the features of `L`.
+/// All loads of the chunk are in bounds, and the offsets of their groups are written; the machine has the
+/// features of `L`.
 #[inline(always)]
-unsafe fn run_chunk<L: Level>(cx: &Ctx, chunk: &Chunk, offsets: &Offsets, patterns: &Patterns) {
+unsafe fn run_chunk<L: Level>(cx: &mut Ctx, chunk: &Chunk, offsets: &Offsets, patterns: &Patterns) {
     let (n_rows, n_cols) = (chunk.a.n, chunk.b.n);
     // SAFETY: by contract; each panel has a place more than it needs.
     unsafe {
-        let panel_a = cx.panels;
-        let panel_b = panel_a.add((n_rows * chunk.n_steps + 1) * HALF);
-        let is_scalar = |side: &Side, h: usize| {
-            side.regs.is_empty() && side.groups.iter().all(|&g| patterns[g as usize][h] == Pattern::Uniform)
-        };
-        let is_common = |side: &Side| {
-            side.regs.is_empty()
-                && side.groups.iter().all(|&g| {
-                    let [low, high] = offsets[g as usize].assume_init_ref();
-                    low == high
-                })
-        };
-        let (common_a, common_b) = (is_common(&chunk.a), is_common(&chunk.b));
+        let (floats_a, floats_b) = (panel_floats(&chunk.a, chunk.n_steps), panel_floats(&chunk.b, chunk.n_steps));
+        let panels_a = [cx.panels, cx.panels.add(floats_a + floats_b)];
+        let panels_b = [panels_a[0].add(floats_a), panels_a[1].add(floats_a)];
+        let (common_a, common_b) = (is_common(&chunk.a, offsets), is_common(&chunk.b, offsets));
+        let (mut staged_a, mut staged_b) = (None, None);
         for h in 0..2 {
             // At most one side is scalar; if the columns are, rows and columns change places.
-            let scalar_a = is_scalar(&chunk.a, h);
-            let scalar_b = !scalar_a && is_scalar(&chunk.b, h);
-            let was_scalar_a = h == 1 && is_scalar(&chunk.a, 0);
-            let was_scalar_b = h == 1 && !was_scalar_a && is_scalar(&chunk.b, 0);
-            if h == 0 || !common_a || was_scalar_a != scalar_a {
-                stage::<L>(cx, &chunk.a, panel_a, scalar_a, h, offsets, patterns);
-            }
-            if h == 0 || !common_b || was_scalar_b != scalar_b {
-                stage::<L>(cx, &chunk.b, panel_b, scalar_b, h, offsets, patterns);
-            }
+            let scalar_a = is_scalar(&chunk.a, h, patterns);
+            let scalar_b = !scalar_a && is_scalar(&chunk.b, h, patterns);
+            let a = operand::<L>(cx, chunk, 0, scalar_a, h, common_a, &mut staged_a, panels_a, offsets, patterns);
+            let b = operand::<L>(cx, chunk, 1, scalar_b, h, common_b, &mut staged_b, panels_b, offsets, patterns);
             let lane = h * HALF;
             if scalar_b {
                 let acc = Accumulators { chunk, lane, row_stride: 1, col_stride: n_cols };
-                multiply::<L, true>(cx, &acc, panel_b, n_cols, panel_a, n_rows, chunk.n_steps);
+                multiply::<L, true>(cx, &acc, b, n_cols, a, n_rows, chunk.n_steps);
             } else {
                 let acc = Accumulators { chunk, lane, row_stride: n_cols, col_stride: 1 };
                 if scalar_a {
-                    multiply::<L, true>(cx, &acc, panel_a, n_rows, panel_b, n_cols, chunk.n_steps);
+                    multiply::<L, true>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps);
                 } else {
-                    multiply::<L, false>(cx, &acc, panel_a, n_rows, panel_b, n_cols, chunk.n_steps);
+                    multiply::<L, false>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps);
                 }
             }
         }
+    }
+}
+
+fn panel_floats(side: &Side, n_steps: usize) -> usize {
+    (side.n * n_steps + 1) * HALF
+}
+
+/// Whether both halves load the same.
+///
+/// # Safety
+///
+/// The offsets of the groups are written.
+#[inline(always)]
+unsafe fn is_common(side: &Side, offsets: &Offsets) -> bool {
+    let mut diff = 0;
+    for &g in &side.groups {
+        // SAFETY: by contract.
+        let [low, high] = unsafe { offsets[g as usize].assume_init_ref() };
+        for i in 0..HALF {
+            diff |= low[i] ^ high[i];
+        }
+    }
+    side.regs.is_empty() && diff == 0
+}
+
+#[inline(always)]
+fn is_scalar(side: &Side, h: usize, patterns: &Patterns) -> bool {
+    side.regs.is_empty() && side.groups.iter().all(|&g| patterns[g as usize][h] == Pattern::Uniform)
+}
+
+/// Where the factors of a side are: factor `i` of step `k` at `base + first(i) + k * step_bytes`.
+#[derive(Clone, Copy)]
+struct Operand<'a> {
+    base: *const u8,
+    /// By row; if empty, rows are `pitch` bytes apart.
+    first: &'a [u32],
+    pitch: usize,
+    step_bytes: usize,
+}
+
+/// Makes the factors of a side accessible: in place, or in a panel, which may be there already. `staged` is
+/// whether the panel of the first half is there, and whether it is scalar.
+///
+/// # Safety
+///
+/// As [`run_chunk`].
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "it is inlined into its only user")]
+unsafe fn operand<'c, L: Level>(
+    cx: &mut Ctx,
+    chunk: &'c Chunk,
+    side_index: usize,
+    is_scalar: bool,
+    h: usize,
+    is_common: bool,
+    staged: &mut Option<bool>,
+    panels: [*mut f32; 2],
+    offsets: &Offsets,
+    patterns: &Patterns,
+) -> Operand<'c> {
+    let side = if side_index == 0 { &chunk.a } else { &chunk.b };
+    // SAFETY: by contract.
+    unsafe {
+        if is_scalar && let Some(regular) = &side.regular {
+            let at = offsets[regular.group as usize].assume_init_ref()[h][0];
+            let base = cx.shared.wrapping_add(at as usize);
+            let step_bytes = regular.step_bytes as i32 as isize as usize;
+            return Operand { base, first: &regular.first, pitch: 0, step_bytes };
+        }
+        let place = if is_common { 0 } else { h };
+        let panel = panels[place];
+        let index = 2 * side_index + place;
+        // Between two barriers no warp changes what another reads; what this warp stored itself it may read.
+        let can_keep = side.groups.len() == 1 && side.regs.is_empty();
+        let is_there = can_keep && !cx.has_stored && {
+            let key = &cx.panel_keys[index];
+            let lanes = &offsets[side.groups[0] as usize].assume_init_ref()[h];
+            let mut diff = 0;
+            for i in 0..HALF {
+                diff |= lanes[i] ^ key.offsets[i];
+            }
+            diff == 0 && std::ptr::eq(key.chunk, chunk) && key.epoch == cx.epoch && key.is_scalar == is_scalar
+        };
+        let is_there = is_there || is_common && *staged == Some(is_scalar);
+        *staged = Some(is_scalar);
+        if !is_there {
+            for key in &mut cx.panel_keys {
+                if !std::ptr::eq(key.chunk, chunk) {
+                    *key = PanelKey::EMPTY;
+                }
+            }
+            stage::<L>(cx, side, panel, is_scalar, h, chunk.n_steps, offsets, patterns);
+            cx.panel_keys[index] = if can_keep && !cx.has_stored {
+                let lanes = offsets[side.groups[0] as usize].assume_init_ref()[h];
+                PanelKey { chunk, is_scalar, epoch: cx.epoch, offsets: lanes }
+            } else {
+                PanelKey::EMPTY
+            };
+        }
+        let word = if is_scalar { 4 } else { 4 * HALF };
+        Operand { base: panel.cast(), first: &[], pitch: word, step_bytes: word * side.n }
     }
 }
 
@@ -219,14 +339,17 @@ unsafe fn run_chunk<L: Level>(cx: &Ctx, chunk: &Chunk, offsets: &Offsets, patter
 ///
 /// # Safety
 ///
-/// All loads are in bounds, their offsets are written, the panel has room; the machine has the features of `L`.
+/// All loads are in bounds, their offsets are written, the panel has room; the machine has the features of
+/// `L`.
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "it is inlined into its only user")]
 unsafe fn stage<L: Level>(
     cx: &Ctx,
     side: &Side,
     panel: *mut f32,
     is_scalar: bool,
     h: usize,
+    n_steps: usize,
     offsets: &Offsets,
     patterns: &Patterns,
 ) {
@@ -245,9 +368,29 @@ unsafe fn stage<L: Level>(
             }
             return;
         }
+        if let Some(regular) = &side.regular {
+            let lanes = &offsets[regular.group as usize].assume_init_ref()[h];
+            let pattern = patterns[regular.group as usize][h];
+            let mut step = cx.shared;
+            let mut to = panel;
+            for _ in 0..n_steps {
+                for i in (0..side.n).step_by(regular.width) {
+                    let base = step.wrapping_offset(*regular.first.get_unchecked(i) as i32 as isize);
+                    let place = to.add(i * HALF);
+                    match regular.width {
+                        4 => stage4::<L>(base, lanes, pattern, [place, place.add(HALF), place.add(2 * HALF), place.add(3 * HALF)]),
+                        2 => stage2::<L>(base, lanes, pattern, [place, place.add(HALF)]),
+                        _ => stage1(base, lanes, pattern, place),
+                    }
+                }
+                step = step.wrapping_offset(regular.step_bytes as i32 as isize);
+                to = to.add(side.n * HALF);
+            }
+            return;
+        }
         for load in &side.loads {
             let lanes = &offsets[load.group as usize].assume_init_ref()[h];
-            let base = cx.shared.wrapping_add(load.offset as i32 as isize as usize);
+            let base = cx.shared.wrapping_offset(load.offset as i32 as isize);
             let [x, y, z, w] = load.to;
             let to = [
                 panel.add(x as usize * HALF),
@@ -258,27 +401,8 @@ unsafe fn stage<L: Level>(
             let pattern = patterns[load.group as usize][h];
             match load.width {
                 4 => stage4::<L>(base, lanes, pattern, to),
-                2 => {
-                    for i in 0..HALF {
-                        let from = base.wrapping_add(lanes[i] as usize).cast::<f32>();
-                        *to[0].add(i) = *from;
-                        *to[1].add(i) = *from.add(1);
-                    }
-                }
-                _ => match pattern {
-                    Pattern::Words => {
-                        let from = base.wrapping_add(lanes[0] as usize).cast::<[f32; HALF]>();
-                        *to[0].cast::<[f32; HALF]>() = from.read_unaligned();
-                    }
-                    Pattern::Uniform => {
-                        *to[0].cast::<[f32; HALF]>() = [*base.wrapping_add(lanes[0] as usize).cast::<f32>(); HALF];
-                    }
-                    _ => {
-                        for i in 0..HALF {
-                            *to[0].add(i) = *base.wrapping_add(lanes[i] as usize).cast::<f32>();
-                        }
-                    }
-                },
+                2 => stage2::<L>(base, lanes, pattern, [to[0], to[1]]),
+                _ => stage1(base, lanes, pattern, to[0]),
             }
         }
         for &(reg, to) in &side.regs {
@@ -289,6 +413,84 @@ unsafe fn stage<L: Level>(
         for &(from, to) in &side.copies {
             let from = *panel.add(from as usize * HALF).cast::<[f32; HALF]>();
             *panel.add(to as usize * HALF).cast::<[f32; HALF]>() = from;
+        }
+    }
+}
+
+/// A word per lane.
+///
+/// # Safety
+///
+/// All loads are in bounds, the place is writable.
+#[inline(always)]
+unsafe fn stage1(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern, to: *mut f32) {
+    // SAFETY: by contract.
+    unsafe {
+        match pattern {
+            Pattern::Words => {
+                for q in 0..4 {
+                    let from = base.wrapping_add(lanes[4 * q] as usize).cast::<[f32; 4]>();
+                    *to.add(4 * q).cast::<[f32; 4]>() = from.read_unaligned();
+                }
+            }
+            Pattern::Uniform => {
+                *to.cast::<[f32; HALF]>() = [*base.wrapping_add(lanes[0] as usize).cast::<f32>(); HALF];
+            }
+            Pattern::Quads => {
+                for q in 0..4 {
+                    let value = *base.wrapping_add(lanes[4 * q] as usize).cast::<f32>();
+                    *to.add(4 * q).cast::<[f32; 4]>() = [value; 4];
+                }
+            }
+            _ => {
+                for i in 0..HALF {
+                    *to.add(i) = *base.wrapping_add(lanes[i] as usize).cast::<f32>();
+                }
+            }
+        }
+    }
+}
+
+/// Two words per lane.
+///
+/// # Safety
+///
+/// All loads are in bounds, the places are writable; the machine has the features of `L`.
+#[inline(always)]
+unsafe fn stage2<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern, to: [*mut f32; 2]) {
+    // SAFETY: by contract.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if L::KIND == Simd::Avx512 {
+            use std::arch::x86_64::*;
+            if matches!(pattern, Pattern::Uniform | Pattern::Quads) {
+                let pair = |i: usize| base.wrapping_add(lanes[i] as usize).cast_const().cast::<f64>();
+                let (p, q, r, s) = (pair(0), pair(4), pair(8), pair(12));
+                let v = _mm512_castpd128_pd512(_mm_loaddup_pd(p));
+                let v = _mm512_insertf64x2::<1>(v, _mm_loaddup_pd(q));
+                let v = _mm512_insertf64x2::<2>(v, _mm_loaddup_pd(r));
+                let v = _mm512_castpd_ps(_mm512_insertf64x2::<3>(v, _mm_loaddup_pd(s)));
+                _mm512_store_ps(to[0], _mm512_permute_ps::<0x00>(v));
+                _mm512_store_ps(to[1], _mm512_permute_ps::<0x55>(v));
+                return;
+            }
+            if pattern == Pattern::Pairs {
+                let quad = |i: usize| base.wrapping_add(lanes[i] as usize).cast_const().cast::<f32>();
+                let (p, q, r, s) = (quad(0), quad(4), quad(8), quad(12));
+                let low = _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm256_loadu_ps(p)), _mm256_loadu_ps(q));
+                let high = _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm256_loadu_ps(r)), _mm256_loadu_ps(s));
+                let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+                let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+                _mm512_store_ps(to[0], _mm512_permutex2var_ps(low, even, high));
+                _mm512_store_ps(to[1], _mm512_permutex2var_ps(low, odd, high));
+                return;
+            }
+        }
+        let _ = pattern;
+        for i in 0..HALF {
+            let [x, y] = base.wrapping_add(lanes[i] as usize).cast::<[f32; 2]>().read_unaligned();
+            *to[0].add(i) = x;
+            *to[1].add(i) = y;
         }
     }
 }
@@ -330,7 +532,7 @@ unsafe fn stage4<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
                     }
                     return;
                 }
-                Pattern::Words | Pattern::Any => {}
+                Pattern::Words | Pattern::Pairs | Pattern::Any => {}
             }
         }
         if matches!(pattern, Pattern::Uniform | Pattern::Quads) {
@@ -379,18 +581,18 @@ impl Accumulators<'_> {
     }
 }
 
-/// All tiles of a half. `a` is scalar or a vector per row and step.
+/// All tiles of a half. The rows are scalar or vectors, the columns are vectors.
 ///
 /// # Safety
 ///
-/// The panels hold so many rows, columns and steps; the machine has the features of `L`.
+/// The operands hold so many rows, columns and steps; the machine has the features of `L`.
 #[inline(always)]
 unsafe fn multiply<L: Level, const SCALAR: bool>(
     cx: &Ctx,
     acc: &Accumulators<'_>,
-    a: *const f32,
+    a: Operand<'_>,
     n_rows: usize,
-    b: *const f32,
+    b: Operand<'_>,
     n_cols: usize,
     n_steps: usize,
 ) {
@@ -413,9 +615,9 @@ unsafe fn multiply<L: Level, const SCALAR: bool>(
 unsafe fn tiles<V: Vector, const SCALAR: bool, const COLS: usize>(
     cx: &Ctx,
     acc: &Accumulators<'_>,
-    a: *const f32,
+    a: Operand<'_>,
     n_rows: usize,
-    b: *const f32,
+    b: Operand<'_>,
     n_cols: usize,
     n_steps: usize,
 ) {
@@ -425,7 +627,7 @@ unsafe fn tiles<V: Vector, const SCALAR: bool, const COLS: usize>(
         let mut i = 0;
         while i < n_rows {
             let r = if n_rows - i >= 4 { 4 } else if n_rows - i >= 2 { 2 } else { 1 };
-            let t = Tile { a, n_rows, b, n_cols, n_steps, i, j };
+            let t = Tile { a, b, n_steps, i, j };
             // SAFETY: by contract.
             unsafe {
                 match (r, c) {
@@ -447,11 +649,9 @@ unsafe fn tiles<V: Vector, const SCALAR: bool, const COLS: usize>(
 }
 
 #[derive(Clone, Copy)]
-struct Tile {
-    a: *const f32,
-    n_rows: usize,
-    b: *const f32,
-    n_cols: usize,
+struct Tile<'a> {
+    a: Operand<'a>,
+    b: Operand<'a>,
     n_steps: usize,
     i: usize,
     j: usize,
@@ -461,10 +661,17 @@ struct Tile {
 ///
 /// As [`multiply`]; rows `i..i + R` and columns `j..j + C` exist.
 #[inline(always)]
-unsafe fn tile<V: Vector, const SCALAR: bool, const R: usize, const C: usize>(cx: &Ctx, acc: &Accumulators<'_>, t: Tile) {
+unsafe fn tile<V: Vector, const SCALAR: bool, const R: usize, const C: usize>(cx: &Ctx, acc: &Accumulators<'_>, t: Tile<'_>) {
     // SAFETY: by contract.
     unsafe {
-        let width = if SCALAR { 1 } else { HALF };
+        // Only scalars are used in place.
+        let mut rows = [t.a.base; R];
+        for i in 0..R {
+            rows[i] = match t.a.first.get(t.i + i) {
+                Some(&first) if SCALAR => t.a.base.wrapping_offset(first as i32 as isize),
+                _ => t.a.base.wrapping_add((t.i + i) * t.a.pitch),
+            };
+        }
         for part in (0..HALF).step_by(V::N) {
             let mut sums = [[V::zero(); C]; R];
             for i in 0..R {
@@ -472,137 +679,28 @@ unsafe fn tile<V: Vector, const SCALAR: bool, const R: usize, const C: usize>(cx
                     sums[i][j] = V::load(acc.from(cx, t.i + i, t.j + j).add(part));
                 }
             }
-            let mut a = t.a.add(t.i * width + if SCALAR { 0 } else { part });
-            let mut b = t.b.add(t.j * HALF + part);
+            let mut b = t.b.base.cast::<f32>().add(t.j * HALF + part);
+            let mut at = if SCALAR { 0 } else { 4 * part };
             for _ in 0..t.n_steps {
                 let mut columns = [V::zero(); C];
                 for j in 0..C {
                     columns[j] = V::load(b.add(j * HALF));
                 }
                 for i in 0..R {
-                    let row = if SCALAR { V::splat(*a.add(i)) } else { V::load(a.add(i * HALF)) };
+                    let row = rows[i].wrapping_add(at).cast::<f32>();
+                    let row = if SCALAR { V::splat(*row) } else { V::load(row) };
                     for j in 0..C {
                         sums[i][j] = V::fma(row, columns[j], sums[i][j]);
                     }
                 }
-                a = a.add(t.n_rows * width);
-                b = b.add(t.n_cols * HALF);
+                at = at.wrapping_add(t.a.step_bytes);
+                b = b.wrapping_byte_add(t.b.step_bytes);
             }
             for i in 0..R {
                 for j in 0..C {
                     V::store(sums[i][j], acc.to(cx, t.i + i, t.j + j).add(part));
                 }
             }
-        }
-    }
-}
-
-/// A machine vector of floats.
-trait Vector: Copy {
-    const N: usize;
-    /// # Safety
-    /// The features are there.
-    unsafe fn zero() -> Self;
-    /// # Safety
-    /// `N` readable floats, aligned; the features are there.
-    unsafe fn load(at: *const f32) -> Self;
-    /// # Safety
-    /// The features are there.
-    unsafe fn splat(value: f32) -> Self;
-    /// # Safety
-    /// The features are there.
-    unsafe fn fma(a: Self, b: Self, c: Self) -> Self;
-    /// # Safety
-    /// `N` writable floats, aligned; the features are there.
-    unsafe fn store(self, at: *mut f32);
-}
-
-impl Vector for [f32; 4] {
-    const N: usize = 4;
-    #[inline(always)]
-    unsafe fn zero() -> Self {
-        [0.0; 4]
-    }
-    #[inline(always)]
-    unsafe fn load(at: *const f32) -> Self {
-        // SAFETY: by contract.
-        unsafe { *at.cast() }
-    }
-    #[inline(always)]
-    unsafe fn splat(value: f32) -> Self {
-        [value; 4]
-    }
-    #[inline(always)]
-    unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
-    }
-    #[inline(always)]
-    unsafe fn store(self, at: *mut f32) {
-        // SAFETY: by contract.
-        unsafe { *at.cast() = self }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use super::Vector;
-    use std::arch::x86_64::*;
-
-    impl Vector for __m512 {
-        const N: usize = 16;
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm512_setzero_ps() }
-        }
-        #[inline(always)]
-        unsafe fn load(at: *const f32) -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm512_load_ps(at) }
-        }
-        #[inline(always)]
-        unsafe fn splat(value: f32) -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm512_set1_ps(value) }
-        }
-        #[inline(always)]
-        unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm512_fmadd_ps(a, b, c) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, at: *mut f32) {
-            // SAFETY: by contract.
-            unsafe { _mm512_store_ps(at, self) }
-        }
-    }
-
-    impl Vector for __m256 {
-        const N: usize = 8;
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm256_setzero_ps() }
-        }
-        #[inline(always)]
-        unsafe fn load(at: *const f32) -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm256_load_ps(at) }
-        }
-        #[inline(always)]
-        unsafe fn splat(value: f32) -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm256_set1_ps(value) }
-        }
-        #[inline(always)]
-        unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
-            // SAFETY: by contract.
-            unsafe { _mm256_fmadd_ps(a, b, c) }
-        }
-        #[inline(always)]
-        unsafe fn store(self, at: *mut f32) {
-            // SAFETY: by contract.
-            unsafe { _mm256_store_ps(at, self) }
         }
     }
 }

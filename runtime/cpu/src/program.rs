@@ -9,7 +9,7 @@ use eggine_ptx::table::Op;
 
 use crate::check::Checker;
 use crate::fault::FaultKind;
-use crate::outer::FmaBlock;
+use crate::outer::{FmaBlock, PanelKey};
 use crate::memory::View;
 
 /// Lanes of a warp.
@@ -155,6 +155,12 @@ pub(crate) struct Ctx {
     pub(crate) program: *const Program,
     /// Scratch of fused blocks.
     pub(crate) panels: *mut f32,
+    /// What it holds: rows and columns, for each half.
+    pub(crate) panel_keys: [PanelKey; 4],
+    /// Changes whenever the block passes a barrier or begins.
+    pub(crate) epoch: u64,
+    /// Whether the running warp stored to shared memory since the last barrier.
+    pub(crate) has_stored: bool,
     /// See [`Flow`].
     pub(crate) target: u32,
     /// See [`Flow`].
