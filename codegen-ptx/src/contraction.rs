@@ -619,10 +619,12 @@ pub(crate) fn first_schedule(graph: &Graph) -> Option<ContractionSchedule> {
     let n_k = problem.products.iter().map(Product::n_k).max().unwrap_or(1);
     // (rows, columns) of the tile, of the thread, and the part of the best rate that the cpu device
     // reaches with it on the layers of resnet50 (`bench` example).
-    let shapes: [(u32, u32, u32, u32, f64); 10] = [
+    let shapes: [(u32, u32, u32, u32, f64); 12] = [
         (128, 64, 8, 8, 1.0),
         (64, 128, 8, 8, 1.0),
         (64, 64, 8, 8, 0.9),
+        (32, 128, 8, 8, 0.9),
+        (16, 128, 8, 8, 0.85),
         (64, 64, 8, 4, 0.75),
         (32, 128, 8, 4, 0.7),
         (128, 32, 8, 4, 0.7),
