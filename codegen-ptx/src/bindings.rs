@@ -85,7 +85,7 @@ impl Packing {
     /// that packs several elements in a byte.
     pub fn apply(&self, source: &Tensor) -> Tensor {
         let width = source.dtype.bits() / 8;
-        assert!(width > 0 && source.dtype.bits() % 8 == 0, "elements of {} are not bytes", source.dtype);
+        assert!(width > 0 && source.dtype.bits().is_multiple_of(8), "elements of {} are not bytes", source.dtype);
         let (batch, row, k) = (Self::positions(&self.batch), Self::positions(&self.row), Self::positions(&self.k));
         let (n_rows, n_ks) = self.n_tiles();
         let mut packed = vec![0u8; self.n_elems() * width];

@@ -274,7 +274,7 @@ impl Tiles<'_> {
         let inner = product.k.last().map_or(1, |axis| axis.extent);
         if s.stages == 1 {
             // Channels inside, taps outside: what depends on the tap only is computed once per tap.
-            let nested = inner % tile_k == 0 && inner < n_k;
+            let nested = inner.is_multiple_of(tile_k) && inner < n_k;
             let (outer_steps, inner_steps) = if nested { (n_k / inner, inner / tile_k) } else { (1, n_steps) };
             let body = |tiles: &mut Self, tap: &Index, step: &Index| {
                 let scaled = tiles.g.space.scale(tap, inner_steps as i64);

@@ -180,13 +180,13 @@ pub(crate) fn parameter(parameter: &'static str, value: u32, ok: bool, allowed: 
 }
 
 pub(crate) fn check_threads(threads: u32) -> Result<(), Illegal> {
-    parameter("threads", threads, (32..=1024).contains(&threads) && threads % 32 == 0, "a multiple of 32 up to 1024")
+    parameter("threads", threads, (32..=1024).contains(&threads) && threads.is_multiple_of(32), "a multiple of 32 up to 1024")
 }
 
 fn check_pointwise(s: &PointwiseSchedule) -> Result<(), Illegal> {
     check_threads(s.threads)?;
     parameter("vector", s.vector, matches!(s.vector, 1 | 2 | 4), "1, 2 or 4")?;
-    parameter("elems", s.elems, (1..=16).contains(&s.elems) && s.elems % s.vector == 0, "a multiple of `vector` up to 16")
+    parameter("elems", s.elems, (1..=16).contains(&s.elems) && s.elems.is_multiple_of(s.vector), "a multiple of `vector` up to 16")
 }
 
 /// The kernel of a region under a schedule.

@@ -13,7 +13,7 @@ use crate::value::Gen;
 /// Whether lanes of this number stay together: they are in one row of every output.
 fn vector_of(graph: &Graph, schedule: &PointwiseSchedule) -> usize {
     let vector = schedule.vector as usize;
-    let fits = |&output: &eggine_ir::Value| graph.ty(output).n_elems() % vector == 0;
+    let fits = |&output: &eggine_ir::Value| graph.ty(output).n_elems().is_multiple_of(vector);
     if graph.outputs.iter().all(fits) { vector } else { 1 }
 }
 

@@ -211,8 +211,8 @@ fn row_work(graph: &Graph, plan: &row::Plan, kept: bool) -> Option<Work> {
     };
     // The innermost leaf of the address that is not a row's: columns or a reduction.
     let fastest = |space: &mut Space, address: &Index| {
-        let leaves = space.leaves(address).into_iter().filter(|leaf| !plan.row_leaves.contains(leaf));
-        let last = leaves.filter(|&leaf| space.range_of(leaf).1 > 0).last();
+        let mut leaves = space.leaves(address).into_iter().filter(|leaf| !plan.row_leaves.contains(leaf));
+        let last = leaves.rfind(|&leaf| space.range_of(leaf).1 > 0);
         last.map_or(Some(0), |leaf| space.coefficient(address, leaf))
     };
     work(&mut space, graph, &outputs, &trips, &fastest, kept)

@@ -281,7 +281,7 @@ fn term(
         let x = g.select_lanes(here, &x, &vec![init]);
         return vec![g.map_lanes(&[state[0].clone(), x], |b, v| combine(b, op, v[0], v[1]))];
     }
-    let positions = g.each_lane(&[position.clone()], |g, at| vec![g.index_val(&at[0])]);
+    let positions = g.each_lane(std::slice::from_ref(position), |g, at| vec![g.index_val(&at[0])]);
     let (best, best_at) = (state[0].clone(), state[1].clone());
     let better = g.map_lanes(&[x.clone(), positions.clone(), best.clone(), best_at.clone()], |b, v| {
         is_better(b, op, last, (v[0], v[1]), (v[2], v[3]))

@@ -53,7 +53,7 @@ fn addresses(space: &mut Space, graph: &Graph, side: &Side) -> Vec<Index> {
 /// Whether `lanes` neighbours along `axes` can be loaded together.
 fn fits(space: &mut Space, addresses: &[Index], side: &Side, axes: &[Axis], lanes: usize) -> bool {
     let n = n_of(axes);
-    if n % lanes != 0 {
+    if !n.is_multiple_of(lanes) {
         return false;
     }
     let (_, group) = space.fresh(None, 0, (n / lanes) as i64 - 1, 1);

@@ -124,9 +124,9 @@ fn root(space: &mut Space, graph: &Graph, node: Value, op: Op, attrs: &Attrs, ar
             let mut index = vec![image.index.clone(), space.add(&scaled, &channel.index)];
             let (mut batch, mut n, mut inside) = (vec![group], vec![image], Vec::new());
             let phases = op == Op::ConvTranspose && splits_phases(attrs);
-            for at in 2..rank {
+            for (at, &extent) in out.iter().enumerate().skip(2) {
                 if !phases {
-                    let position = axis(space, out[at]);
+                    let position = axis(space, extent);
                     index.push(position.index.clone());
                     n.push(position);
                     continue;
@@ -135,14 +135,14 @@ fn root(space: &mut Space, graph: &Graph, node: Value, op: Op, attrs: &Attrs, ar
                 // each remainder is a contraction of its own, that is a step of the batch.
                 let (stride, before) = (attrs.ints(0)[at - 2], attrs.ints(1)[at - 2]);
                 let phase = axis(space, stride as usize);
-                let step = axis(space, (out[at] + before as usize).div_ceil(stride as usize));
+                let step = axis(space, (extent + before as usize).div_ceil(stride as usize));
                 let scaled = space.scale(&step.index, stride);
                 let sum = space.add(&scaled, &phase.index);
                 let position = space.add_constant(&sum, -before);
-                if position.lo < 0 || position.hi >= out[at] as i64 {
-                    inside.push((position.clone(), out[at] as i64));
+                if position.lo < 0 || position.hi >= extent as i64 {
+                    inside.push((position.clone(), extent as i64));
                 }
-                index.push(position.within(0, out[at] as i64 - 1));
+                index.push(position.within(0, extent as i64 - 1));
                 batch.push(phase);
                 n.push(step);
             }

@@ -335,7 +335,7 @@ pub fn walk(
             let mut data = Vec::new();
             for (axis, i) in index.iter().enumerate() {
                 let same = from[axis] == out[axis];
-                data.push(if same { i.clone() } else { space.leaf_depending(None, 0, from[axis] as i64 - 1, 0, &[i.clone()]) });
+                data.push(if same { i.clone() } else { space.leaf_depending(None, 0, from[axis] as i64 - 1, 0, std::slice::from_ref(i)) });
             }
             walk(space, graph, args[0], &data, visit);
         }

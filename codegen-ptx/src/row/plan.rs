@@ -82,7 +82,7 @@ impl Plan {
                 let length: usize = moves::summed(graph, *op, attrs, args).iter().product();
                 let fits = |&output: &Value| {
                     let n = graph.ty(output).n_elems();
-                    n == graph.ty(first).n_elems() && length > 1 && n > length && n % length == 0
+                    n == graph.ty(first).n_elems() && length > 1 && n > length && n.is_multiple_of(length)
                 };
                 if graph.outputs.iter().all(fits) {
                     runs.insert(length);
@@ -135,11 +135,11 @@ impl Plan {
             }
             let mut of_output = Columns { leaves: Vec::new(), extents: Vec::new(), index: Vec::new() };
             let mut rows = row_index.iter();
-            for axis in 0..rank {
+            for (axis, &extent) in extents.iter().enumerate() {
                 if is_column(axis) {
-                    let (leaf, index) = space.fresh(None, 0, extents[axis].max(1) as i64 - 1, 1);
+                    let (leaf, index) = space.fresh(None, 0, extent.max(1) as i64 - 1, 1);
                     of_output.leaves.push(leaf);
-                    of_output.extents.push(extents[axis]);
+                    of_output.extents.push(extent);
                     of_output.index.push(index);
                 } else {
                     of_output.index.push(rows.next().expect("one per row axis").clone());

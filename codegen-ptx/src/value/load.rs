@@ -57,11 +57,11 @@ impl Gen<'_> {
                 vec![self.b.load1(buffer, index, offset, mask.first().copied())]
             }
         };
-        lanes.into_iter().map(|val| self.from_memory(dtype, val)).collect()
+        lanes.into_iter().map(|val| self.as_register(dtype, val)).collect()
     }
 
     /// Booleans are bytes in memory and predicates in registers.
-    pub(crate) fn from_memory(&mut self, dtype: DType, val: Val) -> Val {
+    pub(crate) fn as_register(&mut self, dtype: DType, val: Val) -> Val {
         if dtype != DType::Bool {
             return val;
         }
@@ -69,14 +69,14 @@ impl Gen<'_> {
         self.b.ne(val, zero)
     }
 
-    fn to_memory(&mut self, val: Val) -> Val {
+    fn as_stored(&mut self, val: Val) -> Val {
         if self.b.ty(val) == Scalar::Pred { self.b.convert(val, Scalar::I32) } else { val }
     }
 
     /// Stores lanes at an address under the present mask.
     pub(crate) fn store(&mut self, buffer: Buffer, dtype: DType, address: &Index, lanes: &Lanes) {
         let mask = self.mask();
-        let lanes: Lanes = lanes.iter().map(|&val| self.to_memory(val)).collect();
+        let lanes: Lanes = lanes.iter().map(|&val| self.as_stored(val)).collect();
         let Some((atom, n)) = self.lane else {
             let (index, offset) = self.split(address);
             self.b.store(buffer, index, offset, &[lanes[0]], mask.first().copied());

@@ -13,14 +13,17 @@ use crate::math;
 /// contains another sixteen of them, and fewer expose the latency of the loads.
 const MAX_UNROLLED: usize = 16;
 
-impl Gen<'_> {
+/// What is done at an index of a loop nest: the next state from the present one.
+pub(crate) type NestStep<'s, 'g> = dyn FnMut(&mut Gen<'g>, &[Index], Vec<Lanes>) -> Vec<Lanes> + 's;
+
+impl<'g> Gen<'g> {
     /// Loops over `extents`, passing a state through; `step` gets the index and gives the next state.
     pub(crate) fn nest(
         &mut self,
         extents: &[usize],
         at: &mut Vec<Index>,
         state: Vec<Lanes>,
-        step: &mut dyn FnMut(&mut Self, &[Index], Vec<Lanes>) -> Vec<Lanes>,
+        step: &mut NestStep<'_, 'g>,
     ) -> Vec<Lanes> {
         let Some((&first, rest)) = extents.split_first() else { return step(self, at, state) };
         let n_rest: usize = rest.iter().product();

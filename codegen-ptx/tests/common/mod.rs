@@ -93,7 +93,7 @@ pub(crate) fn compare(want: &[Array], got: &[Tensor]) -> Option<String> {
         for (at, (x, y)) in want.iter().zip(&found).enumerate() {
             let same = x == y || (x - y).abs() <= tolerance || (x.is_nan() && y.is_nan());
             if !same {
-                let n_wrong = want.iter().zip(&found).filter(|(x, y)| !((*x - *y).abs() <= tolerance)).count();
+                let n_wrong = want.iter().zip(&found).filter(|(x, y)| (*x - *y).abs() > tolerance).count();
                 return Some(format!("output {i}, element {at}: {x} wanted, {y} found ({n_wrong} of {} differ)", want.len()));
             }
         }
