@@ -1,13 +1,16 @@
 //! The search over states: a descent by the best moves, from several first moves, and the best
 //! neighbours of what it finds: K plans, best first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::choice::Choice;
 use super::moves;
 use super::plan::{Change, Def, Delta, Plan, Pricer, State};
 use super::space::TensorClassId;
 use crate::RewriteError;
+
+/// Segments with more tensors are descended once.
+const MAX_RETRIED: usize = 600;
 
 /// Gains below this part of the whole are not worth a different plan: rounding of sums.
 const LEAST_GAIN: f64 = 1e-9;
@@ -31,12 +34,18 @@ pub(crate) fn best_plans(pricer: &mut Pricer<'_>, k: usize) -> Result<Vec<Found>
     let start = Found { state: start, plan };
     let mut descent = Descent::new(start.clone());
     let first = descent.ranked(pricer);
-    let mut pool = vec![descent.run(pricer)];
+    let mut pool = Vec::new();
+    if space.tensors.len() <= MAX_RETRIED {
+        for pace in [Pace::Cautious, Pace::Hasty] {
+            pool.push(Descent::new(start.clone()).run(pricer, pace));
+        }
+    }
+    pool.push(descent.run(pricer, Pace::Steady));
     // Another first step may end elsewhere; few do, so few are tried.
     for (_, step) in first.into_iter().skip(1).take(k.saturating_sub(1).min(3)) {
         let mut next = Descent::new(start.clone());
         if next.step(pricer, &step) {
-            pool.push(next.run(pricer));
+            pool.push(next.run(pricer, Pace::Steady));
         }
     }
     pool.sort_by(|a, b| a.plan.cost_ns.total_cmp(&b.plan.cost_ns));
@@ -95,6 +104,18 @@ fn no_kernel(pricer: &mut Pricer<'_>, state: &State) -> RewriteError {
         }
     }
     RewriteError::NoKernel { op: String::new(), ty: String::new() }
+}
+
+/// Which moves of a round wait for the next one, where better moves may have come up by then. No pace
+/// is always best, so all are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// Those whose difference of cost depends on anything that changed.
+    Cautious,
+    /// Those that touch a kernel that changed.
+    Steady,
+    /// None.
+    Hasty,
 }
 
 /// A walk downhill. Differences of cost are remembered until something that they depend on changes.
@@ -210,18 +231,30 @@ impl Descent {
     }
 
     /// Makes gaining moves until there are none. In each round every move that still gains is made, in
-    /// the order of the gains at its start, unless a move before it touched the same tensors.
-    fn run(mut self, pricer: &mut Pricer<'_>) -> Found {
+    /// the order of the gains at its start, as far as the pace allows.
+    fn run(mut self, pricer: &mut Pricer<'_>, pace: Pace) -> Found {
         loop {
             let start = self.now;
+            let mut moved: BTreeSet<TensorClassId> = BTreeSet::new();
             for (_, step) in self.ranked(pricer) {
+                let mut around = self.at.plan.around(pricer.space, &step);
+                around.extend(&step.removed);
                 let changed = |tensor: &TensorClassId| self.tensor_changed[*tensor] > start;
-                if self.at.plan.around(pricer.space, &step).iter().any(changed) {
+                let waits = match pace {
+                    Pace::Hasty => false,
+                    Pace::Steady => around.iter().any(|tensor| moved.contains(tensor)),
+                    Pace::Cautious => {
+                        let known = self.known.get(&step);
+                        known.is_none_or(|(_, _, touched)| touched.iter().any(changed))
+                    }
+                };
+                if waits && self.now > start {
                     continue;
                 }
                 let least = -LEAST_GAIN * self.at.plan.cost_ns;
-                if self.difference(pricer, &step).is_some_and(|difference| difference < least) {
-                    self.step(pricer, &step);
+                let gains = self.difference(pricer, &step).is_some_and(|difference| difference < least);
+                if gains && self.step(pricer, &step) {
+                    moved.extend(around);
                 }
             }
             if self.now == start {
