@@ -86,7 +86,8 @@ impl RuleSet {
     ///
     /// The first row that is not a rule.
     pub fn new(tables: &[&'static [Rule]], soundness: Soundness) -> Result<Self, RuleError> {
-        let rows = tables.iter().flat_map(|table| table.iter()).filter(|row| row.soundness <= soundness);
+        let rows =
+            tables.iter().flat_map(|table| table.iter()).filter(|row| row.soundness <= soundness);
         Ok(Self(compile_all(rows)?.into_iter().map(Arc::new).collect()))
     }
 

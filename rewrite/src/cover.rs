@@ -99,7 +99,8 @@ impl Cover {
                 TensorDef::Const(tensor) => tensor.clone(),
                 TensorDef::View { of } => values[of].reshaped(&extents),
                 TensorDef::Join { parts, .. } => {
-                    let bytes: Vec<u8> = parts.iter().flat_map(|part| values[part].bytes.to_vec()).collect();
+                    let bytes: Vec<u8> =
+                        parts.iter().flat_map(|part| values[part].bytes.to_vec()).collect();
                     Tensor::new(self.types[id].dtype, &extents, bytes)
                 }
                 TensorDef::Kernel { region, output, args, .. } => {
@@ -117,14 +118,17 @@ impl Cover {
 impl std::fmt::Display for Cover {
     /// One line per tensor that is computed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let list = |ids: &[TensorId]| ids.iter().map(TensorId::to_string).collect::<Vec<_>>().join(", ");
+        let list =
+            |ids: &[TensorId]| ids.iter().map(TensorId::to_string).collect::<Vec<_>>().join(", ");
         for (id, def) in self.tensors.iter() {
             let ty = &self.types[id];
             match def {
                 TensorDef::Input(index) => writeln!(f, "{id}: {ty} = input {index}")?,
                 TensorDef::Const(_) => (),
                 TensorDef::View { of } => writeln!(f, "{id}: {ty} = view {of}")?,
-                TensorDef::Join { axis, parts } => writeln!(f, "{id}: {ty} = join[{axis}] {}", list(parts))?,
+                TensorDef::Join { axis, parts } => {
+                    writeln!(f, "{id}: {ty} = join[{axis}] {}", list(parts))?
+                }
                 TensorDef::Kernel { region, args, sources, .. } => {
                     writeln!(f, "{id}: {ty} = {region}({}) ; {}", list(args), sources.join(" "))?;
                 }

@@ -101,7 +101,8 @@ impl SegmentProof {
         // A round's matches were found in one e-graph, and applied to it one after the other.
         for round in self.steps.chunk_by(|a, b| a.round == b.round) {
             lowered.egraph.rebuild();
-            let error = |at: usize| ReplayError::Step { step: number + at, rule: round[at].rule.row.name };
+            let error =
+                |at: usize| ReplayError::Step { step: number + at, rule: round[at].rule.row.name };
             for (at, step) in round.iter().enumerate() {
                 if !step.rule.holds(&lowered.egraph, &step.at) {
                     return Err(error(at));
@@ -126,7 +127,8 @@ impl Claim {
     fn holds(&self, lowered: &Lowered) -> bool {
         let egraph = &lowered.egraph;
         let class = egraph.find(self.class);
-        let is_class = |&value: &Value| lowered.computations[value].is_some_and(|id| egraph.find(id) == class);
+        let is_class =
+            |&value: &Value| lowered.computations[value].is_some_and(|id| egraph.find(id) == class);
         self.values.iter().all(is_class) && self.region_class(egraph) == Some(class)
     }
 
@@ -138,13 +140,18 @@ impl Claim {
             let class = match &node.kind {
                 NodeKind::Input { .. } => *args.next()?,
                 // The element of a large uniform constant is in the e-graph only with its shape.
-                NodeKind::Const(tensor) => match egraph.lookup(ENode::Const(Literal::from_tensor(tensor)?)) {
-                    Some(class) => class,
-                    None => continue,
-                },
+                NodeKind::Const(tensor) => {
+                    match egraph.lookup(ENode::Const(Literal::from_tensor(tensor)?)) {
+                        Some(class) => class,
+                        None => continue,
+                    }
+                }
                 NodeKind::Apply(Op::Expand, _, operands) if self.is_uniform(operands[0]) => {
-                    let NodeKind::Const(one) = &self.region.nodes[operands[0]].kind else { return None };
-                    egraph.lookup(ENode::Const(Literal::from_tensor(one)?.with_shape_of(&node.ty)?))?
+                    let NodeKind::Const(one) = &self.region.nodes[operands[0]].kind else {
+                        return None;
+                    };
+                    egraph
+                        .lookup(ENode::Const(Literal::from_tensor(one)?.with_shape_of(&node.ty)?))?
                 }
                 NodeKind::Apply(op, attrs, operands) => {
                     let mut children = Vec::new();

@@ -113,7 +113,8 @@ fn infer_node(egraph: &EGraph, node: &ENode) -> Result<Facts, String> {
             other => Err(format!("`{node}` of {}", describe(other))),
         }
     };
-    let attrs = |id: Id| egraph[id].data.attrs().ok_or_else(|| format!("`{node}` without attributes"));
+    let attrs =
+        |id: Id| egraph[id].data.attrs().ok_or_else(|| format!("`{node}` without attributes"));
     let found = match node {
         ENode::Attrs(attrs) => return Ok(Facts::Attrs(attrs.clone())),
         ENode::Const(literal) => ValueFacts {
@@ -144,8 +145,10 @@ fn infer_node(egraph: &EGraph, node: &ENode) -> Result<Facts, String> {
             }
         }
         ENode::Join(args) => {
-            let parts: Vec<&ValueFacts> =
-                args[1..].iter().map(|&part| value(part, Sort::Tensor)).collect::<Result<_, _>>()?;
+            let parts: Vec<&ValueFacts> = args[1..]
+                .iter()
+                .map(|&part| value(part, Sort::Tensor))
+                .collect::<Result<_, _>>()?;
             let types: Vec<&TensorType> = parts.iter().map(|part| &part.ty).collect();
             let ty = infer::infer(eggine_ir::Op::Concat, attrs(args[0])?, &types);
             ValueFacts {
@@ -165,7 +168,12 @@ fn infer_node(egraph: &EGraph, node: &ENode) -> Result<Facts, String> {
                 args.iter().map(|&arg| value(arg, Sort::Computation)).collect::<Result<_, _>>()?;
             let types: Vec<&TensorType> = args.iter().map(|arg| &arg.ty).collect();
             let ty = infer::infer(*op, attrs, &types).map_err(|err| err.to_string())?;
-            ValueFacts { sort: Sort::Computation, ty, literal: None, known: args.iter().all(|arg| arg.known) }
+            ValueFacts {
+                sort: Sort::Computation,
+                ty,
+                literal: None,
+                known: args.iter().all(|arg| arg.known),
+            }
         }
     };
     Ok(Facts::Value(found))
@@ -184,9 +192,10 @@ impl egg::Analysis<ENode> for Typing {
     fn merge(&mut self, kept: &mut Facts, other: Facts) -> DidMerge {
         match (&mut *kept, &other) {
             (Facts::Value(a), Facts::Value(b)) if a.sort == b.sort && a.ty == b.ty => {
-                let (from_b, from_a) =
-                    ((b.known && !a.known) || (b.literal.is_some() && a.literal.is_none()),
-                     (a.known && !b.known) || (a.literal.is_some() && b.literal.is_none()));
+                let (from_b, from_a) = (
+                    (b.known && !a.known) || (b.literal.is_some() && a.literal.is_none()),
+                    (a.known && !b.known) || (a.literal.is_some() && b.literal.is_none()),
+                );
                 a.known |= b.known;
                 if a.literal.is_none() {
                     a.literal.clone_from(&b.literal);

@@ -178,7 +178,7 @@ impl Applier<KernelNode, Catalogue> for AddNeighbours {
         let parent = KernelId::from_u32(number as u32);
         egraph.analysis.next_move[number] = self.index + 1;
         let region = Arc::clone(&egraph.analysis.region);
-        let schedule = egraph.analysis.considered[parent].schedule.clone();
+        let schedule = egraph.analysis.considered[parent].schedule;
         let neighbours = self.moves.neighbours(self.index, &region, &schedule);
         let mut changed = Vec::new();
         for schedule in neighbours {
@@ -211,8 +211,11 @@ fn add(
 impl KernelSpace {
     /// The class of a region with its first schedule.
     pub fn new(region: Region, first: Schedule, moves: Arc<dyn Moves>) -> Self {
-        let catalogue =
-            Catalogue { region: Arc::new(region), considered: PrimaryMap::new(), next_move: Vec::new() };
+        let catalogue = Catalogue {
+            region: Arc::new(region),
+            considered: PrimaryMap::new(),
+            next_move: Vec::new(),
+        };
         let mut egraph = KernelEGraph::new(catalogue);
         let root = egraph.add(KernelNode::Region);
         add(&mut egraph, root, first, None);
@@ -220,7 +223,8 @@ impl KernelSpace {
         let rewrites = (moves.names().iter().enumerate())
             .map(|(index, &name)| {
                 let applier = AddNeighbours { index, name, moves: Arc::clone(&moves) };
-                Rewrite::new(name, Untried { index }, applier).expect("no pattern variables to check")
+                Rewrite::new(name, Untried { index }, applier)
+                    .expect("no pattern variables to check")
             })
             .collect();
         Self { egraph, root, moves, rewrites }
@@ -252,7 +256,10 @@ impl KernelSpace {
                 Some((found.substs.into_iter().next()?, rewrite))
             });
             // The oldest schedule; of it one move is due.
-            let Some((subst, rewrite)) = matches.min_by_key(|(subst, _)| subst[schedule_var()]) else { break };
+            let Some((subst, rewrite)) = matches.min_by_key(|(subst, _)| subst[schedule_var()])
+            else {
+                break;
+            };
             let rewrite = rewrite.clone();
             rewrite.applier.apply_one(&mut self.egraph, class, &subst, None, rewrite.name);
             self.egraph.rebuild();
@@ -261,7 +268,12 @@ impl KernelSpace {
     }
 
     /// Adds a schedule that an agent proposes, reached from `parent` by `step`. `None` if it is known.
-    pub fn consider(&mut self, parent: KernelId, step: &'static str, schedule: Schedule) -> Option<KernelId> {
+    pub fn consider(
+        &mut self,
+        parent: KernelId,
+        step: &'static str,
+        schedule: Schedule,
+    ) -> Option<KernelId> {
         let class = self.egraph.find(self.root);
         let added = add(&mut self.egraph, class, schedule, Some((parent, step)));
         self.egraph.rebuild();

@@ -67,9 +67,9 @@ impl Language for ENode {
         match (self, other) {
             (ENode::Apply(a, x), ENode::Apply(b, y)) => a == b && x.len() == y.len(),
             (ENode::Join(x), ENode::Join(y)) => x.len() == y.len(),
-            (ENode::Load(_), ENode::Load(_)) | (ENode::Store(_), ENode::Store(_)) | (ENode::View(_), ENode::View(_)) => {
-                true
-            }
+            (ENode::Load(_), ENode::Load(_))
+            | (ENode::Store(_), ENode::Store(_))
+            | (ENode::View(_), ENode::View(_)) => true,
             _ => self == other,
         }
     }
@@ -179,7 +179,11 @@ fn parse_attr(text: &str) -> Option<Attr> {
         if inner.is_empty() {
             return Some(Attr::Ints(vec![]));
         }
-        return inner.split(',').map(|x| x.trim().parse().ok()).collect::<Option<_>>().map(Attr::Ints);
+        return inner
+            .split(',')
+            .map(|x| x.trim().parse().ok())
+            .collect::<Option<_>>()
+            .map(Attr::Ints);
     }
     if let Ok(x) = text.parse::<i64>() {
         return Some(Attr::Int(x));

@@ -35,7 +35,7 @@ pub use literal::{Literal, MAX_ELEMS as MAX_LITERAL_ELEMS, NotALiteral};
 pub use lower::{Lowered, lower};
 pub use optimise::{Options, RewriteError, optimise, random_cover};
 pub use rule::{
-    Binding, CompiledRule, DTypeSpec, Derive, Derived, Match, Rule, RuleError, Scope, Soundness, VarSpec, VarType,
-    compile_all,
+    Binding, CompiledRule, DTypeSpec, Derive, Derived, Match, Rule, RuleError, Scope, Soundness,
+    VarSpec, VarType, compile_all,
 };
 pub use saturate::{Limits, Saturation, Step, Stop, saturate};

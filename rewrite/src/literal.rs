@@ -26,7 +26,7 @@ impl Literal {
         if n_elems == 0 {
             return None;
         }
-        if bits % 8 == 0 {
+        if bits.is_multiple_of(8) {
             let width = bits / 8;
             let first = &tensor.bytes[..width];
             if tensor.bytes.chunks_exact(width).all(|element| element == first) {
@@ -49,7 +49,8 @@ impl Literal {
     /// The element, if all are the same.
     pub fn uniform(&self) -> Option<f64> {
         let one = self.ty.dtype.bytes_for(1);
-        let uniform = self.bytes.len() == one && (self.ty.dtype.bits() % 8 == 0 || self.ty.n_elems() == 1);
+        let uniform = self.bytes.len() == one
+            && (self.ty.dtype.bits().is_multiple_of(8) || self.ty.n_elems() == 1);
         uniform.then(|| Tensor::new(self.ty.dtype, &[1], self.bytes.clone()).to_f64()[0])
     }
 

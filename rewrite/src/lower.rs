@@ -68,7 +68,8 @@ pub fn lower(graph: &Graph) -> Lowered {
         tensors[value] = Some(tensor);
     }
     egraph.rebuild();
-    let outputs = graph.outputs.iter().map(|&value| tensors[value].expect("outputs are defined")).collect();
+    let outputs =
+        graph.outputs.iter().map(|&value| tensors[value].expect("outputs are defined")).collect();
     Lowered { egraph, computations, tensors, outputs }
 }
 
@@ -93,7 +94,9 @@ impl Lowered {
                 }
                 other => {
                     let mut other = other.clone();
-                    egg::Language::children_mut(&mut other).iter_mut().for_each(|id| *id = found[usize::from(*id)]);
+                    egg::Language::children_mut(&mut other)
+                        .iter_mut()
+                        .for_each(|id| *id = found[usize::from(*id)]);
                     self.egraph.lookup(other)?
                 }
             };

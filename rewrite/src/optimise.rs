@@ -44,7 +44,14 @@ pub struct Options {
 impl Default for Options {
     /// One cover, exact rules only, limits that no segment of the models in `shared/models` reaches.
     fn default() -> Self {
-        Self { k: 1, soundness: Soundness::Exact, seed: 0, node_limit: 20_000, iter_limit: 12, agents: None }
+        Self {
+            k: 1,
+            soundness: Soundness::Exact,
+            seed: 0,
+            node_limit: 20_000,
+            iter_limit: 12,
+            agents: None,
+        }
     }
 }
 
@@ -74,7 +81,11 @@ pub enum RewriteError {
 ///
 /// See [`RewriteError`].
 #[tracing::instrument(skip_all, fields(n_nodes = graph.nodes.len()))]
-pub fn optimise(graph: &Graph, costs: &dyn RegionCost, options: &Options) -> Result<Vec<Cover>, RewriteError> {
+pub fn optimise(
+    graph: &Graph,
+    costs: &dyn RegionCost,
+    options: &Options,
+) -> Result<Vec<Cover>, RewriteError> {
     let memo = CostMemo::new(costs);
     let prepared = Prepared::new(graph, options)?;
     let extracted: Vec<Vec<SegmentCover>> = (prepared.segments.par_iter())
@@ -84,11 +95,16 @@ pub fn optimise(graph: &Graph, costs: &dyn RegionCost, options: &Options) -> Res
             Ok(found.iter().map(|found| SegmentCover::new(segment, found)).collect())
         })
         .collect::<Result<_, RewriteError>>()?;
-    tracing::debug!(n_regions_priced = memo.len(), n_segments = prepared.segments.len(), "extracted");
+    tracing::debug!(
+        n_regions_priced = memo.len(),
+        n_segments = prepared.segments.len(),
+        "extracted"
+    );
     // The best of every segment, then the alternatives that cost least, one segment at a time.
     let mut picks: Vec<(f64, Vec<usize>)> = vec![(0.0, vec![0; extracted.len()])];
     for (segment, covers) in extracted.iter().enumerate() {
-        let n_places = prepared.cut.instances.iter().filter(|at| at.segment == segment).count() as f64;
+        let n_places =
+            prepared.cut.instances.iter().filter(|at| at.segment == segment).count() as f64;
         for (alternative, cover) in covers.iter().enumerate().skip(1) {
             let mut pick = vec![0; extracted.len()];
             pick[segment] = alternative;
@@ -97,7 +113,8 @@ pub fn optimise(graph: &Graph, costs: &dyn RegionCost, options: &Options) -> Res
     }
     picks.sort_by(|a, b| a.0.total_cmp(&b.0));
     let assemble = |pick: &[usize]| {
-        let covers: Vec<&SegmentCover> = pick.iter().zip(&extracted).map(|(&i, covers)| &covers[i]).collect();
+        let covers: Vec<&SegmentCover> =
+            pick.iter().zip(&extracted).map(|(&i, covers)| &covers[i]).collect();
         prepared.assemble(&covers)
     };
     Ok(picks.iter().take(options.k.max(1)).map(|(_, pick)| assemble(pick)).collect())
@@ -181,10 +198,18 @@ struct Part {
 enum PartDef {
     Given(Value),
     /// Computed at compile time from weights.
-    Known { region: Region, args: Vec<usize> },
+    Known {
+        region: Region,
+        args: Vec<usize>,
+    },
     View(usize),
     Join(usize, Vec<usize>),
-    Kernel { region: Region, args: Vec<usize>, values: Vec<Value>, claim: usize },
+    Kernel {
+        region: Region,
+        args: Vec<usize>,
+        values: Vec<Value>,
+        claim: usize,
+    },
 }
 
 /// A segment's cover, in the segment's own terms.
@@ -243,19 +268,28 @@ impl SegmentCover {
                 Some((value, _)) => PartDef::Given(value),
                 None => {
                     let (graph, args) = known_graph(space, found, class.comp);
-                    let args = args.iter().map(|&arg| self.add(segment, found, arg, part_of, claims)).collect();
+                    let args = args
+                        .iter()
+                        .map(|&arg| self.add(segment, found, arg, part_of, claims))
+                        .collect();
                     PartDef::Known { region: Region::contiguous(graph), args }
                 }
             },
             Def::View(source) => PartDef::View(self.add(segment, found, source, part_of, claims)),
             Def::Join(axis, parts) => {
-                let parts = parts.iter().map(|&part| self.add(segment, found, part, part_of, claims)).collect();
+                let parts = parts
+                    .iter()
+                    .map(|&part| self.add(segment, found, part, part_of, claims))
+                    .collect();
                 PartDef::Join(axis, parts)
             }
             Def::Kernel(kernel) => {
                 let graph = build(space, &found.state.choice, &kernel.comps, &kernel.loads);
-                let args: Vec<usize> =
-                    kernel.loads.iter().map(|&load| self.add(segment, found, load, part_of, claims)).collect();
+                let args: Vec<usize> = kernel
+                    .loads
+                    .iter()
+                    .map(|&load| self.add(segment, found, load, part_of, claims))
+                    .collect();
                 let (region, order) = Region::contiguous(graph).canonical();
                 let args = order.iter().map(|&i| args[i]).collect();
                 let class_of = |&i: &usize| space.comps[space.tensors[kernel.loads[i]].comp].class;
@@ -266,8 +300,11 @@ impl SegmentCover {
                     args: order.iter().map(class_of).collect(),
                     rules: rules(segment, kernel.comps.iter().map(|&comp| space.comps[comp].class)),
                 });
-                let mut values: Vec<Value> =
-                    kernel.comps.iter().flat_map(|&comp| space.comps[comp].values.iter().copied()).collect();
+                let mut values: Vec<Value> = kernel
+                    .comps
+                    .iter()
+                    .flat_map(|&comp| space.comps[comp].values.iter().copied())
+                    .collect();
                 values.sort_unstable();
                 values.dedup();
                 PartDef::Kernel { region, args, values, claim: claims.len() - 1 }
@@ -280,7 +317,12 @@ impl SegmentCover {
 
     /// Gives each of the segment's operators that no kernel computes as such to a kernel all the same:
     /// the makers of the memory that it is another view of, or else its users.
-    fn attribute(&mut self, segment: &Segment, found: &Found, part_of: &BTreeMap<TensorClassId, usize>) {
+    fn attribute(
+        &mut self,
+        segment: &Segment,
+        found: &Found,
+        part_of: &BTreeMap<TensorClassId, usize>,
+    ) {
         let space = &segment.space;
         let graph = &segment.graph;
         let mut kernels_of: BTreeMap<Value, Vec<usize>> = BTreeMap::new();
@@ -300,7 +342,9 @@ impl SegmentCover {
             let users = kernels_of.get(&value).cloned().unwrap_or_default();
             let NodeKind::Apply(_, _, args) = &node.kind else { continue };
             for &arg in args {
-                if matches!(graph.nodes[arg].kind, NodeKind::Apply(..)) && !kernels_of.contains_key(&arg) {
+                if matches!(graph.nodes[arg].kind, NodeKind::Apply(..))
+                    && !kernels_of.contains_key(&arg)
+                {
                     kernels_of.insert(arg, users.clone());
                 }
             }
@@ -394,7 +438,8 @@ impl Assembly<'_> {
         let node = &self.graph.nodes[value];
         let def = match &node.kind {
             NodeKind::Input { .. } => {
-                let index = self.graph.inputs().position(|input| input == value).expect("it is an input");
+                let index =
+                    self.graph.inputs().position(|input| input == value).expect("it is an input");
                 TensorDef::Input(index)
             }
             NodeKind::Const(tensor) => TensorDef::Const(tensor.clone()),
@@ -436,7 +481,8 @@ impl Assembly<'_> {
                 }
                 PartDef::Kernel { region, args, values, claim } => {
                     let regions = &mut self.cover.regions;
-                    let id = *(self.region_of.entry(region.hash_hex())).or_insert_with(|| regions.push(region.clone()));
+                    let id = *(self.region_of.entry(region.hash_hex()))
+                        .or_insert_with(|| regions.push(region.clone()));
                     let names = values.iter().flat_map(|value| {
                         self.graph.nodes[instance.values[value.index()]].sources.iter().cloned()
                     });
@@ -444,8 +490,14 @@ impl Assembly<'_> {
                     sources.sort_unstable();
                     sources.dedup();
                     let args = args.iter().map(|&arg| placed[arg]).collect();
-                    let tensor = self.push(TensorDef::Kernel { region: id, output: 0, args, sources }, ty.clone());
-                    self.cover.derivation.kernels.insert(tensor.as_u32(), (instance.segment, *claim));
+                    let tensor = self.push(
+                        TensorDef::Kernel { region: id, output: 0, args, sources },
+                        ty.clone(),
+                    );
+                    self.cover
+                        .derivation
+                        .kernels
+                        .insert(tensor.as_u32(), (instance.segment, *claim));
                     tensor
                 }
             };
@@ -482,8 +534,12 @@ impl Prepared<'_> {
             },
             agents: logs,
         };
-        let mut assembly =
-            Assembly { graph: self.graph, cover, region_of: BTreeMap::new(), tensor_of: BTreeMap::new() };
+        let mut assembly = Assembly {
+            graph: self.graph,
+            cover,
+            region_of: BTreeMap::new(),
+            tensor_of: BTreeMap::new(),
+        };
         // Inputs that nothing reads are tensors, too.
         for input in self.graph.inputs() {
             assembly.given(input);
@@ -491,7 +547,8 @@ impl Prepared<'_> {
         for instance in &self.cut.instances {
             assembly.instantiate(instance, covers[instance.segment]);
         }
-        let outputs: Vec<TensorId> = self.graph.outputs.iter().map(|&output| assembly.given(output)).collect();
+        let outputs: Vec<TensorId> =
+            self.graph.outputs.iter().map(|&output| assembly.given(output)).collect();
         assembly.cover.outputs = outputs;
         assembly.cover
     }

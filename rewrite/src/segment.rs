@@ -64,7 +64,8 @@ pub(crate) fn segments(graph: &Graph) -> Segments {
     }
     let mut found = Segments { graphs: Vec::new(), instances: Vec::new() };
     let mut known: BTreeMap<Fingerprint, usize> = BTreeMap::new();
-    for (segment, outputs) in outputs.iter().enumerate().filter(|(_, outputs)| !outputs.is_empty()) {
+    for (segment, outputs) in outputs.iter().enumerate().filter(|(_, outputs)| !outputs.is_empty())
+    {
         let (piece, values) = canonical(graph, &segment_of, segment, outputs);
         let key = fingerprint(&piece);
         let index = *known.entry(key).or_insert_with(|| {
@@ -138,18 +139,21 @@ fn is_contracted(graph: &Graph, uses: &Uses, value: Value) -> bool {
 fn cut(graph: &Graph, uses: &Uses, order: &[Value]) -> SecondaryMap<Value, Option<usize>> {
     let mut position: SecondaryMap<Value, usize> = SecondaryMap::new();
     order.iter().enumerate().for_each(|(at, &value)| position[value] = at);
-    let in_order: SecondaryMap<Value, bool> = order.iter().fold(SecondaryMap::new(), |mut all, &value| {
-        all[value] = true;
-        all
-    });
+    let in_order: SecondaryMap<Value, bool> =
+        order.iter().fold(SecondaryMap::new(), |mut all, &value| {
+            all[value] = true;
+            all
+        });
     let last_use = |value: Value| -> usize {
-        let positions = uses.users[value].iter().filter(|&&user| in_order[user]).map(|&user| position[user]);
+        let positions =
+            uses.users[value].iter().filter(|&&user| in_order[user]).map(|&user| position[user]);
         positions.max().unwrap_or(0)
     };
     let is_border = |value: Value| {
         uses.is_output[value]
             || (uses.users[value].len() > 1
-                && (is_contracted(graph, uses, value) || last_use(value) > position[value] + LONG_LIFE))
+                && (is_contracted(graph, uses, value)
+                    || last_use(value) > position[value] + LONG_LIFE))
     };
     let mut segment_of: SecondaryMap<Value, Option<usize>> = SecondaryMap::new();
     let mut alive: Vec<(Value, usize, bool)> = Vec::new();
@@ -190,14 +194,18 @@ fn canonical(
             }
             match &graph.nodes[value].kind {
                 // Operators on constants alone belong to no segment, and are copied to each.
-                NodeKind::Apply(_, _, args) if segment_of[value].is_none_or(|s| s == segment) => match args.get(at) {
-                    Some(&arg) => {
-                        stack.push((value, at + 1));
-                        stack.push((arg, 0));
+                NodeKind::Apply(_, _, args) if segment_of[value].is_none_or(|s| s == segment) => {
+                    match args.get(at) {
+                        Some(&arg) => {
+                            stack.push((value, at + 1));
+                            stack.push((arg, 0));
+                        }
+                        None => inner.push(value),
                     }
-                    None => inner.push(value),
-                },
-                NodeKind::Const(tensor) if Literal::from_tensor(tensor).is_some() => inner.push(value),
+                }
+                NodeKind::Const(tensor) if Literal::from_tensor(tensor).is_some() => {
+                    inner.push(value)
+                }
                 _ => leaves.push(value),
             }
         }

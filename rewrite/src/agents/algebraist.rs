@@ -4,7 +4,7 @@ use crate::agent::{Agent, Budget, Proposal, RuleSet, View};
 use crate::rule::{RuleError, Soundness};
 use crate::rules;
 
-/// See the [module](self).
+/// Identities, constants, and the algebra of reductions and contractions.
 #[derive(Clone, Debug)]
 pub struct Algebraist(RuleSet);
 
@@ -15,7 +15,11 @@ impl Algebraist {
     ///
     /// If a row of its tables is malformed.
     pub fn new(soundness: Soundness) -> Result<Self, RuleError> {
-        RuleSet::new(&[rules::IDENTITIES, rules::SCALARS, rules::REDUCTION, rules::CONTRACTION], soundness).map(Self)
+        RuleSet::new(
+            &[rules::IDENTITIES, rules::SCALARS, rules::REDUCTION, rules::CONTRACTION],
+            soundness,
+        )
+        .map(Self)
     }
 }
 

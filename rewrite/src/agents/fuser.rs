@@ -4,7 +4,7 @@ use crate::agent::{Agent, Budget, Proposal, RuleSet, View};
 use crate::rule::{RuleError, Soundness};
 use crate::rules;
 
-/// See the [module](self).
+/// Lets consumers compute what they would load.
 #[derive(Clone, Debug)]
 pub struct Fuser(RuleSet);
 

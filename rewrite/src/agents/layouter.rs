@@ -4,7 +4,7 @@ use crate::agent::{Agent, Budget, Proposal, RuleSet, View};
 use crate::rule::{RuleError, Soundness};
 use crate::rules;
 
-/// See the [module](self).
+/// Moves and composes movement, and finds tensors that are other views of the same memory.
 #[derive(Clone, Debug)]
 pub struct Layouter(RuleSet);
 

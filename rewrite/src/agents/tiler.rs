@@ -5,7 +5,7 @@
 
 use crate::agent::{Agent, Budget, Proposal, View};
 
-/// See the [module](self).
+/// Proposes neighbours of known schedules, oldest first, kernels in turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tiler;
 
@@ -17,7 +17,12 @@ impl Agent for Tiler {
     fn propose(&self, view: &View<'_>, budget: Budget) -> Vec<Proposal> {
         let mut per_kernel: Vec<_> = (view.kernels.iter().enumerate())
             .map(|(kernel, space)| {
-                space.frontier().map(move |(parent, step, schedule)| Proposal::Schedule { kernel, parent, step, schedule })
+                space.frontier().map(move |(parent, step, schedule)| Proposal::Schedule {
+                    kernel,
+                    parent,
+                    step,
+                    schedule,
+                })
             })
             .collect();
         let mut proposals = Vec::new();

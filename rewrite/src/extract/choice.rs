@@ -65,7 +65,8 @@ fn has(set: &[u64], index: usize) -> bool {
 /// Whether the computation is given and never computed.
 pub(crate) fn is_given(space: &Space, comp: CompId) -> bool {
     let class = &space.comps[comp];
-    class.literal.is_some() || class.tensor.is_some_and(|tensor| space.tensors[tensor].input.is_some())
+    class.literal.is_some()
+        || class.tensor.is_some_and(|tensor| space.tensors[tensor].input.is_some())
 }
 
 impl Choice {
@@ -86,16 +87,20 @@ impl Choice {
         }
         // What a set of classes costs with the choices made so far.
         let total = |set: &Needs, best: &[Option<(f64, usize, Needs)>]| -> f64 {
-            (0..n).filter(|&i| has(set, i)).filter_map(|i| best[i].as_ref().and_then(|b| weights[i].get(b.1))).sum()
+            (0..n)
+                .filter(|&i| has(set, i))
+                .filter_map(|i| best[i].as_ref().and_then(|b| weights[i].get(b.1)))
+                .sum()
         };
-        let union = |comp: CompId, term: &Term, best: &[Option<(f64, usize, Needs)>]| -> Option<Needs> {
-            let mut set = vec![0u64; n_words];
-            for &arg in &term.args {
-                let (_, _, needs) = best[arg].as_ref()?;
-                set.iter_mut().zip(needs).for_each(|(word, more)| *word |= more);
-            }
-            (!has(&set, comp)).then_some(set)
-        };
+        let union =
+            |comp: CompId, term: &Term, best: &[Option<(f64, usize, Needs)>]| -> Option<Needs> {
+                let mut set = vec![0u64; n_words];
+                for &arg in &term.args {
+                    let (_, _, needs) = best[arg].as_ref()?;
+                    set.iter_mut().zip(needs).for_each(|(word, more)| *word |= more);
+                }
+                (!has(&set, comp)).then_some(set)
+            };
         let mut queue: VecDeque<CompId> = (0..n).collect();
         let mut queued = vec![true; n];
         // Every update lowers a cost, so this ends; the bound guards against rounding.
@@ -131,7 +136,8 @@ impl Choice {
                 }
             }
         }
-        let chosen: Vec<usize> = best.iter().map(|b| b.as_ref().map_or(usize::MAX, |b| b.1)).collect();
+        let chosen: Vec<usize> =
+            best.iter().map(|b| b.as_ref().map_or(usize::MAX, |b| b.1)).collect();
         let ranked = (0..n)
             .map(|comp| {
                 if is_given(space, comp) {
@@ -166,12 +172,13 @@ impl Choice {
     pub(crate) fn order(&self, space: &Space) -> Option<Vec<usize>> {
         let n = space.comps.len();
         let (mut users, mut waits) = (vec![Vec::new(); n], vec![(0usize, 0usize); n]);
-        for comp in 0..n {
+        for (comp, waits) in waits.iter_mut().enumerate() {
             if is_given(space, comp) {
                 continue;
             }
             let chosen = self.term(space, comp).map_or(&[][..], |term| &term.args);
-            let all = self.ranked[comp].iter().flat_map(|&term| &space.comps[comp].terms[term].args);
+            let all =
+                self.ranked[comp].iter().flat_map(|&term| &space.comps[comp].terms[term].args);
             let mut args: Vec<(CompId, bool)> = (chosen.iter().map(|&arg| (arg, true)))
                 .chain(all.map(|&arg| (arg, false)))
                 .collect();
@@ -181,14 +188,16 @@ impl Choice {
             for (arg, in_use) in args {
                 users[arg].push((comp, in_use));
                 match in_use {
-                    true => waits[comp].0 += 1,
-                    false => waits[comp].1 += 1,
+                    true => waits.0 += 1,
+                    false => waits.1 += 1,
                 }
             }
         }
         // Classes whose operands in use are all placed: first those that wait for nothing else.
-        let mut ready: BTreeSet<(bool, CompId)> =
-            (0..n).filter(|&comp| waits[comp].0 == 0).map(|comp| (waits[comp].1 > 0, comp)).collect();
+        let mut ready: BTreeSet<(bool, CompId)> = (0..n)
+            .filter(|&comp| waits[comp].0 == 0)
+            .map(|comp| (waits[comp].1 > 0, comp))
+            .collect();
         let mut rank = vec![usize::MAX; n];
         let mut next = 0;
         while let Some((_, comp)) = ready.pop_first() {

@@ -48,7 +48,8 @@ fn cone(
     if heavy(apex) {
         behind.insert(apex);
     }
-    let mut open: Vec<TensorClassId> = plan.defs[apex].iter().flat_map(|def| def.sources()).copied().collect();
+    let mut open: Vec<TensorClassId> =
+        plan.defs[apex].iter().flat_map(|def| def.sources()).copied().collect();
     // Users before what they use, so that each tensor is decided once.
     while let Some(at) = (0..open.len()).max_by_key(|&i| state.rank[space.tensors[open[i]].comp]) {
         let tensor = open.swap_remove(at);
@@ -64,7 +65,9 @@ fn cone(
             Some(Def::View(_)) => !is_behind || reach == Reach::Operands,
             Some(Def::Join(..)) => false,
             Some(Def::Kernel(kernel)) if is_behind => reach == Reach::Operands && kernel.moves,
-            Some(Def::Kernel(kernel)) if kernel.heavy => matches!(reach, Reach::Contractions | Reach::Operands),
+            Some(Def::Kernel(kernel)) if kernel.heavy => {
+                matches!(reach, Reach::Contractions | Reach::Operands)
+            }
             Some(Def::Kernel(kernel)) if kernel.reduces => reach != Reach::Pointwise,
             Some(Def::Kernel(_)) => true,
             _ => false,

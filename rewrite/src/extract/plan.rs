@@ -151,9 +151,18 @@ impl State {
     /// The change that undoes a change.
     pub(crate) fn inverse(&self, change: &Change) -> Change {
         Change {
-            removed: change.added.iter().copied().filter(|&tensor| !self.material[tensor]).collect(),
+            removed: change
+                .added
+                .iter()
+                .copied()
+                .filter(|&tensor| !self.material[tensor])
+                .collect(),
             added: change.removed.iter().copied().filter(|&tensor| self.material[tensor]).collect(),
-            flipped: change.flipped.iter().map(|&(comp, _)| (comp, self.choice.chosen[comp])).collect(),
+            flipped: change
+                .flipped
+                .iter()
+                .map(|&(comp, _)| (comp, self.choice.chosen[comp]))
+                .collect(),
         }
     }
 }
@@ -249,7 +258,8 @@ impl Draft<'_> {
     }
 
     fn set(&mut self, tensor: TensorClassId, def: Option<Def>) {
-        let old: Vec<TensorClassId> = self.def(tensor).map_or(Vec::new(), |def| def.sources().to_vec());
+        let old: Vec<TensorClassId> =
+            self.def(tensor).map_or(Vec::new(), |def| def.sources().to_vec());
         let new: Vec<TensorClassId> = def.as_ref().map_or(Vec::new(), |def| def.sources().to_vec());
         for (sources, step) in [(old, -1), (new, 1)] {
             for source in sources {
@@ -263,9 +273,11 @@ impl Draft<'_> {
     /// Whether the part lies in a join other than `joined`.
     fn is_claimed(&self, part: TensorClassId, joined: TensorClassId) -> bool {
         let joins = |tensor: TensorClassId| {
-            tensor != joined && matches!(self.def(tensor), Some(Def::Join(_, parts)) if parts.contains(&part))
+            tensor != joined
+                && matches!(self.def(tensor), Some(Def::Join(_, parts)) if parts.contains(&part))
         };
-        self.plan.users[part].iter().any(|&user| joins(user)) || self.defs.keys().any(|&tensor| joins(tensor))
+        self.plan.users[part].iter().any(|&user| joins(user))
+            || self.defs.keys().any(|&tensor| joins(tensor))
     }
 }
 
@@ -295,13 +307,15 @@ impl<'a> Pricer<'a> {
 
     /// Recomputes the origin of some tensors, and of all that this makes necessary or needless.
     fn draft(&mut self, state: &State, plan: &Plan, affected: Vec<TensorClassId>) -> Delta {
-        let mut draft = Draft { plan, defs: BTreeMap::new(), n_users: BTreeMap::new(), todo: Vec::new() };
+        let mut draft =
+            Draft { plan, defs: BTreeMap::new(), n_users: BTreeMap::new(), todo: Vec::new() };
         for &tensor in &affected {
             let def = self.def(state, tensor, &draft);
             draft.set(tensor, Some(def));
         }
         while let Some(tensor) = draft.todo.pop() {
-            let n_users = plan.users[tensor].len() as isize + draft.n_users.get(&tensor).copied().unwrap_or(0);
+            let n_users = plan.users[tensor].len() as isize
+                + draft.n_users.get(&tensor).copied().unwrap_or(0);
             let needed = n_users > 0 || self.space.tensors[tensor].is_output;
             match (needed, draft.def(tensor).is_some()) {
                 (true, false) => {
@@ -318,7 +332,10 @@ impl<'a> Pricer<'a> {
             let new = def.as_ref().and_then(Def::cost_ns).unwrap_or(Some(0.0));
             cost_ns = cost_ns.zip(new).map(|(sum, new)| sum - old + new);
         }
-        let touched = affected.into_iter().chain(draft.defs.keys().copied()).chain(draft.n_users.keys().copied());
+        let touched = affected
+            .into_iter()
+            .chain(draft.defs.keys().copied())
+            .chain(draft.n_users.keys().copied());
         let touched = touched.collect();
         Delta { defs: draft.defs, cost_ns, touched }
     }
@@ -358,7 +375,8 @@ impl<'a> Pricer<'a> {
         let class = &space.tensors[tensor];
         let usable = |&&source: &&TensorClassId| {
             state.exists(space, source)
-                && (space.is_leaf(source) || state.rank[space.tensors[source].comp] < state.rank[class.comp])
+                && (space.is_leaf(source)
+                    || state.rank[space.tensors[source].comp] < state.rank[class.comp])
         };
         class.views.iter().find(usable).copied()
     }
@@ -381,7 +399,8 @@ impl<'a> Pricer<'a> {
         if let Some(kernel) = self.expanded.get(&signature) {
             return Arc::clone(kernel);
         }
-        let class = |comp: &CompId| state.choice.term(space, *comp).map(|term| term.op.spec().class);
+        let class =
+            |comp: &CompId| state.choice.term(space, *comp).map(|term| term.op.spec().class);
         let classes: Vec<OpClass> = comps.iter().filter_map(class).collect();
         let cost_ns = match comps.len() <= MAX_REGION_NODES && !self.ignore_legality {
             true => self.memo.cost_ns(build(space, &state.choice, &comps, &loads)),
@@ -442,7 +461,12 @@ impl Expansion<'_> {
 }
 
 /// The region's graph, in canonical form: inputs by first use, then terms, operands first.
-pub(crate) fn build(space: &Space, choice: &Choice, comps: &[CompId], loads: &[TensorClassId]) -> Graph {
+pub(crate) fn build(
+    space: &Space,
+    choice: &Choice,
+    comps: &[CompId],
+    loads: &[TensorClassId],
+) -> Graph {
     let mut graph = Graph::new("region");
     let mut value_of: BTreeMap<CompId, Value> = BTreeMap::new();
     for &load in loads {

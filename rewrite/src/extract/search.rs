@@ -99,7 +99,8 @@ fn no_kernel(pricer: &mut Pricer<'_>, state: &State) -> RewriteError {
         }
         let kernel = pricer.kernel(state, tensor);
         if kernel.cost_ns.is_none() {
-            let op = state.choice.term(space, comp).map_or_else(String::new, |term| term.op.to_string());
+            let op =
+                state.choice.term(space, comp).map_or_else(String::new, |term| term.op.to_string());
             return RewriteError::NoKernel { op, ty: space.comps[comp].ty.to_string() };
         }
     }
@@ -252,7 +253,8 @@ impl Descent {
                     continue;
                 }
                 let least = -LEAST_GAIN * self.at.plan.cost_ns;
-                let gains = self.difference(pricer, &step).is_some_and(|difference| difference < least);
+                let gains =
+                    self.difference(pricer, &step).is_some_and(|difference| difference < least);
                 if gains && self.step(pricer, &step) {
                     moved.extend(around);
                 }

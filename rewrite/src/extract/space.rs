@@ -156,7 +156,11 @@ impl Builder<'_> {
             return tensor;
         }
         let tensor = self.space.tensors.len();
-        self.space.tensors.push(TensorClass { class: Some(class), comp: usize::MAX, ..TensorClass::default() });
+        self.space.tensors.push(TensorClass {
+            class: Some(class),
+            comp: usize::MAX,
+            ..TensorClass::default()
+        });
         self.tensor_of.insert(class, tensor);
         self.todo.push(Work::Tensor(tensor));
         tensor
@@ -181,7 +185,11 @@ impl Builder<'_> {
         for node in &self.egraph[class].nodes {
             let ENode::Apply(op, _) = node else { continue };
             let attrs = match has_attrs(*op) {
-                true => self.egraph[egg::Language::children(node)[0]].data.attrs().cloned().unwrap_or_default(),
+                true => self.egraph[egg::Language::children(node)[0]]
+                    .data
+                    .attrs()
+                    .cloned()
+                    .unwrap_or_default(),
                 false => Attrs::none(),
             };
             let args = node.operands().iter().map(|&arg| self.comp(arg)).collect();
@@ -201,7 +209,10 @@ impl Builder<'_> {
                 ENode::Input(index) => {
                     let weight = self.egraph.analysis.inputs[*index as usize].1;
                     self.space.tensors[tensor].input = Some((Value::from_u32(*index), weight));
-                    let load = self.egraph.lookup(ENode::Load([class])).expect("lowering loads every input");
+                    let load = self
+                        .egraph
+                        .lookup(ENode::Load([class]))
+                        .expect("lowering loads every input");
                     let comp = self.comp(load);
                     self.space.tensors[tensor].comp = comp;
                 }
@@ -212,7 +223,8 @@ impl Builder<'_> {
                 }
                 ENode::Join(args) => {
                     let axis = self.egraph[args[0]].data.attrs().map_or(0, |attrs| attrs.int(0));
-                    let parts: Vec<TensorClassId> = args[1..].iter().map(|&part| self.tensor(part)).collect();
+                    let parts: Vec<TensorClassId> =
+                        args[1..].iter().map(|&part| self.tensor(part)).collect();
                     parts.iter().for_each(|&part| self.space.tensors[part].seen_by.push(tensor));
                     self.space.tensors[tensor].joins.push((axis as usize, parts));
                 }

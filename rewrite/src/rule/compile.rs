@@ -1,7 +1,10 @@
 //! Rules as egg rewrites: the pattern searches, the row's types and condition decide, and the right
 //! side is added and united.
 
-use egg::{Applier, ENodeOrVar, Id, Language, Pattern, PatternAst, Rewrite, SearchMatches, Subst, Symbol, Var};
+use egg::{
+    Applier, ENodeOrVar, Id, Language, Pattern, PatternAst, Rewrite, SearchMatches, Subst, Symbol,
+    Var,
+};
 use eggine_ir::{Attrs, TensorType};
 
 use super::{Binding, Derive, Derived, Rule, RuleError, Scope, VarSpec};
@@ -46,7 +49,9 @@ struct RowApplier {
 /// # Errors
 ///
 /// The first row that is not a rule.
-pub fn compile_all(rows: impl IntoIterator<Item = &'static Rule>) -> Result<Vec<CompiledRule>, RuleError> {
+pub fn compile_all(
+    rows: impl IntoIterator<Item = &'static Rule>,
+) -> Result<Vec<CompiledRule>, RuleError> {
     let mut rules = Vec::new();
     for row in rows {
         let arities = if row.is_variadic() { 2..=MAX_OPERANDS } else { 0..=0 };
@@ -76,7 +81,8 @@ impl CompiledRule {
         let bound = lhs.vars();
         let mut vars = Vec::new();
         for word in row.vars.split_whitespace() {
-            let spec = VarSpec::parse(word).ok_or_else(|| RuleError::Variable { rule, spec: word.to_owned() })?;
+            let spec = VarSpec::parse(word)
+                .ok_or_else(|| RuleError::Variable { rule, spec: word.to_owned() })?;
             let names: Vec<String> = match spec.list {
                 true => (0..n_operands).map(|i| format!("?{}{i}", spec.name)).collect(),
                 false => vec![format!("?{}", spec.name)],
@@ -87,7 +93,10 @@ impl CompiledRule {
                 vars.push((var, spec.clone()));
             }
         }
-        let names = bound.iter().map(|var| (var.to_string().trim_start_matches('?').to_owned(), *var)).collect();
+        let names = bound
+            .iter()
+            .map(|var| (var.to_string().trim_start_matches('?').to_owned(), *var))
+            .collect();
         let applier = RowApplier { rule, rhs: rhs.ast, vars, names, derive: row.derive };
         Ok(Self { row, lhs, applier })
     }
@@ -128,7 +137,8 @@ impl CompiledRule {
 
     /// Whether the left side under this substitution is a term of the class.
     pub fn holds(&self, egraph: &EGraph, at: &Match) -> bool {
-        lookup(egraph, &self.lhs.ast, |var| at.subst.get(var).copied(), |_| None) == Some(egraph.find(at.class))
+        lookup(egraph, &self.lhs.ast, |var| at.subst.get(var).copied(), |_| None)
+            == Some(egraph.find(at.class))
             && self.applier.conditions(egraph, &at.subst).is_some()
     }
 }
@@ -183,13 +193,18 @@ impl RowApplier {
             Derived::Attrs(attrs) => ENode::Attrs(attrs),
             Derived::Literal(literal) => ENode::Const(literal),
         };
-        derived.into_iter().map(|(name, derived)| Some((format!("?{name}").parse().ok()?, node(derived)))).collect()
+        derived
+            .into_iter()
+            .map(|(name, derived)| Some((format!("?{name}").parse().ok()?, node(derived))))
+            .collect()
     }
 
     fn is_new(&self, egraph: &EGraph, class: Id, subst: &Subst) -> bool {
         let Some(extra) = self.conditions(egraph, subst) else { return false };
-        let derived = |var: Var| extra.iter().find(|(name, _)| *name == var).map(|(_, node)| node.clone());
-        lookup(egraph, &self.rhs, |var| subst.get(var).copied(), derived) != Some(egraph.find(class))
+        let derived =
+            |var: Var| extra.iter().find(|(name, _)| *name == var).map(|(_, node)| node.clone());
+        lookup(egraph, &self.rhs, |var| subst.get(var).copied(), derived)
+            != Some(egraph.find(class))
     }
 }
 
@@ -207,7 +222,9 @@ fn lookup(
                 Some(id) => egraph.find(id),
                 None => egraph.lookup(derived(*var)?)?,
             },
-            ENodeOrVar::ENode(node) => egraph.lookup(node.clone().map_children(|id| ids[usize::from(id)]))?,
+            ENodeOrVar::ENode(node) => {
+                egraph.lookup(node.clone().map_children(|id| ids[usize::from(id)]))?
+            }
         });
     }
     ids.last().copied()
@@ -236,7 +253,9 @@ impl Applier<ENode, Typing> for RowApplier {
                     Some(&id) => id,
                     None => return Vec::new(),
                 },
-                ENodeOrVar::ENode(node) => egraph.add(node.clone().map_children(|id| ids[usize::from(id)])),
+                ENodeOrVar::ENode(node) => {
+                    egraph.add(node.clone().map_children(|id| ids[usize::from(id)]))
+                }
             });
         }
         let Some(&right) = ids.last() else { return Vec::new() };

@@ -102,11 +102,19 @@ pub struct Binding {
 impl Binding {
     /// Binds the letters of `spec` to the type, or returns `false` if they stand for something else.
     /// A variable that broadcasts must come after the one whose shape it broadcasts to.
-    pub fn unify(&mut self, spec: &VarSpec, ty: &TensorType, literal: Option<&Literal>, known: bool) -> bool {
+    pub fn unify(
+        &mut self,
+        spec: &VarSpec,
+        ty: &TensorType,
+        literal: Option<&Literal>,
+        known: bool,
+    ) -> bool {
         let dtype_fits = match spec.dtype {
             DTypeSpec::Any => true,
             DTypeSpec::Is(dtype) => ty.dtype == dtype,
-            DTypeSpec::Float => ty.dtype.is_float() && *self.float.get_or_insert(ty.dtype) == ty.dtype,
+            DTypeSpec::Float => {
+                ty.dtype.is_float() && *self.float.get_or_insert(ty.dtype) == ty.dtype
+            }
         };
         let literal_fits = match spec.uniform {
             None => true,
@@ -115,7 +123,10 @@ impl Binding {
                 found.is_some_and(|x| wanted.is_none_or(|wanted| x.to_bits() == wanted))
             }
         };
-        dtype_fits && literal_fits && (known || !spec.known) && self.unify_shape(&spec.ty, &ty.extents())
+        dtype_fits
+            && literal_fits
+            && (known || !spec.known)
+            && self.unify_shape(&spec.ty, &ty.extents())
     }
 
     fn unify_shape(&mut self, ty: &VarType, extents: &[usize]) -> bool {
@@ -129,12 +140,15 @@ impl Binding {
                 let (leading, others) = extents.split_at(n_lead);
                 let (fixed, further) = others.split_at(dims.len());
                 let mut open_fits = |letter: Option<char>, extents: &[usize]| match letter {
-                    Some(letter) => self.shapes.entry(letter).or_insert_with(|| extents.to_vec()) == extents,
+                    Some(letter) => {
+                        self.shapes.entry(letter).or_insert_with(|| extents.to_vec()) == extents
+                    }
                     None => extents.is_empty(),
                 };
                 let open_fits = open_fits(*lead, leading) && open_fits(*rest, further);
                 let mut pairs = dims.iter().zip(fixed);
-                open_fits && pairs.all(|(&letter, &n)| *self.extents.entry(letter).or_insert(n) == n)
+                open_fits
+                    && pairs.all(|(&letter, &n)| *self.extents.entry(letter).or_insert(n) == n)
             }
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! Each answers `None` where it does not know.
 
-use eggine_ir::{Attr, Attrs};
 use eggine_ir::graph::Op;
 use eggine_ir::graph::eval::fold;
+use eggine_ir::{Attr, Attrs};
 
 use crate::literal::Literal;
 use crate::rule::{Derived, Scope};
@@ -160,7 +160,10 @@ pub(super) fn no_padding(scope: &dyn Scope) -> Bindings {
 /// Both pad with the same constant; `r` pads by the sum.
 pub(super) fn composed_padding(scope: &dyn Scope) -> Bindings {
     let (p, q) = (scope.attrs("p")?, scope.attrs("q")?);
-    if p.word(2) != "constant" || q.word(2) != "constant" || p.float(3).to_bits() != q.float(3).to_bits() {
+    if p.word(2) != "constant"
+        || q.word(2) != "constant"
+        || p.float(3).to_bits() != q.float(3).to_bits()
+    {
         return None;
     }
     let sum = |i: usize| Attr::Ints(p.ints(i).iter().zip(q.ints(i)).map(|(a, b)| a + b).collect());
@@ -228,7 +231,10 @@ pub(super) fn channel_scale(scope: &dyn Scope) -> Bindings {
     let behind = w.len() - 2;
     let channels_at = c.len().checked_sub(behind + 1);
     let n_channels = channels_at.map_or(1, |at| c[at]);
-    if c.len() > w.len() || c.iter().product::<usize>() != n_channels || !(n_channels == 1 || n_channels == w[0]) {
+    if c.len() > w.len()
+        || c.iter().product::<usize>() != n_channels
+        || !(n_channels == 1 || n_channels == w[0])
+    {
         return None;
     }
     let mut shape = vec![1; w.len()];
@@ -245,7 +251,9 @@ pub(super) fn padding_of_conv(scope: &dyn Scope) -> Bindings {
         return None;
     }
     let mut attrs = a.0.clone();
-    let sum = |i: usize, more: &[i64]| Attr::Ints(a.ints(i).iter().zip(&more[2..]).map(|(x, y)| x + y).collect());
+    let sum = |i: usize, more: &[i64]| {
+        Attr::Ints(a.ints(i).iter().zip(&more[2..]).map(|(x, y)| x + y).collect())
+    };
     attrs[1] = sum(1, before);
     attrs[2] = sum(2, after);
     one("r", attrs)

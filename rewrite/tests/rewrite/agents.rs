@@ -5,12 +5,15 @@ use std::sync::Arc;
 use eggine_ir::graph::parse;
 use eggine_rewrite::agent::{Agent, Budget, Proposal, RuleSet, View};
 use eggine_rewrite::agents::{self, Algebraist, Fuser};
-use eggine_rewrite::{Limits, Options, Rule, RewriteError, Soundness, Stop, lower, optimise, saturate};
+use eggine_rewrite::{
+    Limits, Options, RewriteError, Rule, Soundness, Stop, lower, optimise, saturate,
+};
 
 use crate::models;
 use crate::roofline::Roofline;
 
-const LIMITS: Limits = Limits { n_nodes: 10_000, n_iterations: 10, budget: Budget { n_proposals: 10_000 } };
+const LIMITS: Limits =
+    Limits { n_nodes: 10_000, n_iterations: 10, budget: Budget { n_proposals: 10_000 } };
 
 fn chain() -> eggine_ir::Graph {
     let text = "graph @g(v0: f32[2,3]) {\n v1 = neg v0\n v2 = neg v1\n v3 = relu v2\n v4 = relu v3\n return v4\n}";
@@ -27,8 +30,12 @@ fn every_proposal_is_logged() {
     assert_eq!(names, ["fuser", "layouter", "algebraist"]);
     let n_applied: usize = done.agents.iter().map(|log| log.n_applied).sum();
     assert_eq!(n_applied, done.steps.len());
-    assert!(done.steps.iter().any(|step| step.rule.row.name == "neg-neg" && step.agent == "algebraist"));
-    assert!(done.steps.iter().any(|step| step.rule.row.name == "load-store" && step.agent == "fuser"));
+    assert!(
+        done.steps.iter().any(|step| step.rule.row.name == "neg-neg" && step.agent == "algebraist")
+    );
+    assert!(
+        done.steps.iter().any(|step| step.rule.row.name == "load-store" && step.agent == "fuser")
+    );
 }
 
 #[test]
@@ -37,7 +44,9 @@ fn threads_do_not_change_the_result() {
     let run = |n_threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
         pool.install(|| {
-            let covers = optimise(&graph, &Roofline::default(), &Options { k: 6, ..Options::default() }).unwrap();
+            let covers =
+                optimise(&graph, &Roofline::default(), &Options { k: 6, ..Options::default() })
+                    .unwrap();
             covers.iter().map(|cover| format!("{cover}{}", cover.cost_ns)).collect::<Vec<_>>()
         })
     };
@@ -98,7 +107,9 @@ impl Agent for Liar {
     }
 
     fn propose(&self, view: &View<'_>, budget: Budget) -> Vec<Proposal> {
-        RuleSet::new(&[std::slice::from_ref(&LIE)], Soundness::Exact).unwrap().propose(view.egraph, budget)
+        RuleSet::new(&[std::slice::from_ref(&LIE)], Soundness::Exact)
+            .unwrap()
+            .propose(view.egraph, budget)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Covers: they mean what the model means, and they have as few kernels as they should.
 
-use std::time::Instant;
-
 use eggine_ir::graph::{Rounding, eval};
 use eggine_ir::{Graph, NodeKind, Op};
 use eggine_rewrite::{Cover, Options, RegionCost, RewriteError, TensorDef, optimise, random_cover};
@@ -14,15 +12,7 @@ fn oracle(graph: &Graph, inputs: &[eggine_ir::Tensor]) -> Vec<eggine_ir::Tensor>
 }
 
 fn best(graph: &Graph) -> Cover {
-    let start = Instant::now();
-    let costs = Roofline::default();
-    let cover = optimise(graph, &costs, &Options::default()).unwrap().remove(0);
-    eprintln!(
-        "{}: {} nodes, {} kernels, {} regions, {:.1} us, {:?} {:?}, asked {}",
-        graph.name, graph.nodes.len(), cover.n_kernels(), cover.regions.len(), cover.cost_ns / 1e3, start.elapsed(),
-        cover.agents, costs.n_asked.load(std::sync::atomic::Ordering::Relaxed)
-    );
-    cover
+    optimise(graph, &Roofline::default(), &Options::default()).unwrap().remove(0)
 }
 
 fn small() -> Vec<Graph> {
@@ -39,7 +29,12 @@ fn a_cover_computes_the_model() {
     for graph in small() {
         let inputs = models::inputs(&graph, 3);
         let cover = best(&graph);
-        assert_eq!(cover.eval(&inputs, Rounding::PerOp), oracle(&graph, &inputs), "{}\n{cover}", graph.name);
+        assert_eq!(
+            cover.eval(&inputs, Rounding::PerOp),
+            oracle(&graph, &inputs),
+            "{}\n{cover}",
+            graph.name
+        );
         check_joins(&cover);
     }
 }
@@ -51,42 +46,64 @@ fn any_cover_computes_the_model() {
         let expected = oracle(&graph, &inputs);
         for seed in 0..32 {
             let cover = random_cover(&graph, &Options { seed, ..Options::default() }).unwrap();
-            assert_eq!(cover.eval(&inputs, Rounding::PerOp), expected, "{} {seed}\n{cover}", graph.name);
+            assert_eq!(
+                cover.eval(&inputs, Rounding::PerOp),
+                expected,
+                "{} {seed}\n{cover}",
+                graph.name
+            );
         }
     }
 }
 
+/// The numbers to beat: tinygrad takes 16 launches for a layer of BERT, 55 for ResNet-50 and 30 for
+/// SqueezeNet.
 #[test]
-fn kernel_counts() {
-    let cover = best(&models::bert(1, 128, 768, 12));
-    eprintln!("{cover}");
-    let cover = best(&models::bert(12, 128, 768, 12));
-    assert!(cover.n_kernels() <= 12 * 11 + 2, "{}", cover.n_kernels());
-    let cover = best(&models::resnet([3, 4, 6, 3], 224, 64));
-    eprintln!("{cover}");
-    assert!(cover.n_kernels() <= 55, "{}", cover.n_kernels());
-    let cover = best(&models::squeezenet(224, 1000));
-    eprintln!("{cover}");
-    assert!(cover.n_kernels() <= 30, "{}", cover.n_kernels());
+fn models_have_few_kernels() {
+    // A layer takes 11; the mask and the first normalisation take two.
+    assert_eq!(best(&models::bert(1, 128, 768, 12)).n_kernels(), 11 + 1);
+    assert_eq!(best(&models::bert(12, 128, 768, 12)).n_kernels(), 12 * 11 + 2);
+    // 53 convolutions, four of them in the sum of a block; pools, the last product, softmax.
+    assert_eq!(best(&models::resnet([3, 4, 6, 3], 224, 64)).n_kernels(), 49 + 4);
+    // 26 convolutions, three pools; the average and softmax are one.
+    assert_eq!(best(&models::squeezenet(224, 1000)).n_kernels(), 26 + 3 + 1);
+}
+
+/// Searching is incremental, and equal blocks are searched once: with the number of layers neither the
+/// regions that are priced nor the e-nodes grow.
+#[test]
+fn twelve_layers_are_searched_as_two() {
+    let n_asked = |layers: usize| {
+        let costs = Roofline::default();
+        optimise(&models::bert(layers, 128, 768, 12), &costs, &Options::default()).unwrap();
+        costs.n_asked.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    // Threads may ask for the same region at once.
+    let (few, many) = (n_asked(3), n_asked(12));
+    assert!(many <= few + few / 10, "{few} {many}");
+    assert!(few < 1_000, "{few}");
 }
 
 #[test]
 fn k_covers_are_different_and_best_first() {
     let graph = models::bert(2, 6, 8, 2);
     let inputs = models::inputs(&graph, 5);
-    let covers = optimise(&graph, &Roofline::default(), &Options { k: 8, ..Options::default() }).unwrap();
+    let covers =
+        optimise(&graph, &Roofline::default(), &Options { k: 8, ..Options::default() }).unwrap();
     assert_eq!(covers.len(), 8);
     assert!(covers.is_sorted_by(|a, b| a.cost_ns <= b.cost_ns));
     let expected = oracle(&graph, &inputs);
     for (i, cover) in covers.iter().enumerate() {
         assert_eq!(cover.eval(&inputs, Rounding::PerOp), expected);
-        let text = |cover: &Cover| format!("{cover}{:?}", cover.regions.values().collect::<Vec<_>>());
+        let text =
+            |cover: &Cover| format!("{cover}{:?}", cover.regions.values().collect::<Vec<_>>());
         assert!(covers[..i].iter().all(|other| text(other) != text(cover)));
     }
     // The sum that the search kept up to date is the sum of the kernels.
     let costs = Roofline::default();
     for cover in &covers {
-        let sum: f64 = cover.kernels().map(|(_, region)| costs.cost_ns(&cover.regions[region]).unwrap()).sum();
+        let sum: f64 =
+            cover.kernels().map(|(_, region)| costs.cost_ns(&cover.regions[region]).unwrap()).sum();
         assert!((sum - cover.cost_ns).abs() <= 1e-9 * sum, "{sum} {}", cover.cost_ns);
     }
 }
@@ -108,7 +125,12 @@ struct OneOperator;
 
 impl RegionCost for OneOperator {
     fn cost_ns(&self, region: &eggine_ir::Region) -> Option<f64> {
-        let n = region.graph.nodes.values().filter(|node| matches!(node.kind, NodeKind::Apply(..))).count();
+        let n = region
+            .graph
+            .nodes
+            .values()
+            .filter(|node| matches!(node.kind, NodeKind::Apply(..)))
+            .count();
         (n <= 1).then_some(1.0)
     }
 }
@@ -131,7 +153,10 @@ fn legality_comes_from_outside() {
     assert!(cover.n_kernels() > 10, "{cover}");
     assert_eq!(cover.eval(&inputs, Rounding::PerOp), oracle(&graph, &inputs));
     let refused = optimise(&graph, &NoErf, &Options::default()).map(|covers| covers.len());
-    assert!(matches!(refused, Err(RewriteError::NoKernel { ref op, .. }) if op == "erf"), "{refused:?}");
+    assert!(
+        matches!(refused, Err(RewriteError::NoKernel { ref op, .. }) if op == "erf"),
+        "{refused:?}"
+    );
 }
 
 /// Outputs may be inputs, constants, each other, or used further; a graph may have no operator.
@@ -157,7 +182,9 @@ fn odd_graphs_have_covers() {
         let graph = eggine_ir::graph::parse(text).unwrap();
         let inputs = models::inputs(&graph, 9);
         let expected = oracle(&graph, &inputs);
-        for cover in optimise(&graph, &Roofline::default(), &Options { k: 3, ..Options::default() }).unwrap() {
+        for cover in
+            optimise(&graph, &Roofline::default(), &Options { k: 3, ..Options::default() }).unwrap()
+        {
             assert_eq!(cover.eval(&inputs, Rounding::PerOp), expected, "{text}\n{cover}");
             assert_eq!(cover.derivation.replay(), Ok(()), "{text}");
             check_joins(&cover);

@@ -9,7 +9,12 @@ use crate::roofline::Roofline;
 
 #[test]
 fn covers_replay() {
-    for graph in [models::mlp(), models::bert(2, 6, 8, 2), models::resnet([1, 1, 1, 1], 32, 4), models::squeezenet(64, 10)] {
+    for graph in [
+        models::mlp(),
+        models::bert(2, 6, 8, 2),
+        models::resnet([1, 1, 1, 1], 32, 4),
+        models::squeezenet(64, 10),
+    ] {
         for soundness in [Soundness::Exact, Soundness::Real] {
             let options = Options { k: 4, soundness, ..Options::default() };
             for cover in optimise(&graph, &Roofline::default(), &options).unwrap() {
@@ -21,15 +26,21 @@ fn covers_replay() {
 
 #[test]
 fn rules_of_a_kernel_are_named() {
-    let cover = optimise(&models::mlp(), &Roofline::default(), &Options::default()).unwrap().remove(0);
+    let cover =
+        optimise(&models::mlp(), &Roofline::default(), &Options::default()).unwrap().remove(0);
     let (tensor, _) = cover.kernels().next().unwrap();
-    assert!(cover.derivation.rules(tensor).contains(&"load-store"), "{:?}", cover.derivation.rules(tensor));
+    assert!(
+        cover.derivation.rules(tensor).contains(&"load-store"),
+        "{:?}",
+        cover.derivation.rules(tensor)
+    );
 }
 
 /// The check itself must be able to say no.
 #[test]
 fn a_forged_proof_is_rejected() {
-    let cover = optimise(&models::mlp(), &Roofline::default(), &Options::default()).unwrap().remove(0);
+    let cover =
+        optimise(&models::mlp(), &Roofline::default(), &Options::default()).unwrap().remove(0);
     let proof = Arc::clone(&cover.derivation.segments[0]);
     assert_eq!(proof.replay(), Ok(()));
 
@@ -41,7 +52,11 @@ fn a_forged_proof_is_rejected() {
     // A step at another class does not apply.
     let mut moved = (*proof).clone();
     moved.steps[0].at.class = moved.steps[1].at.class;
-    assert!(matches!(moved.replay(), Err(ReplayError::Step { step: 0, .. })), "{:?}", moved.replay());
+    assert!(
+        matches!(moved.replay(), Err(ReplayError::Step { step: 0, .. })),
+        "{:?}",
+        moved.replay()
+    );
 
     // A claim of something else is not believed.
     let mut swapped = (*proof).clone();

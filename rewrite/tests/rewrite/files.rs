@@ -42,7 +42,8 @@ fn is_result(lowered: &Lowered, result: eggine_ir::Value, term: &RecExpr<ENode>)
 fn check(rule: &'static Rule, text: &str) -> Result<(), String> {
     let graph = parse(text).map_err(|err| format!("{err}"))?;
     verify(&graph).map_err(|errors| format!("{errors:?}"))?;
-    let goals: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("; expect: ")).collect();
+    let goals: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("; expect: ")).collect();
     if goals.is_empty() {
         return Err("there is no `; expect:` line".into());
     }
@@ -51,8 +52,10 @@ fn check(rule: &'static Rule, text: &str) -> Result<(), String> {
     let others: Vec<&str> = others.iter().flat_map(|line| line.split(' ')).collect();
     let others = rules::all().filter(|other| others.contains(&other.name));
     let axioms = compile_all(rules::FUSION.iter().chain(others)).unwrap();
-    let axioms: Vec<CompiledRule> = axioms.into_iter().filter(|axiom| axiom.row.name != rule.name).collect();
-    let all: Vec<CompiledRule> = axioms.iter().cloned().chain(compile_all([rule]).unwrap()).collect();
+    let axioms: Vec<CompiledRule> =
+        axioms.into_iter().filter(|axiom| axiom.row.name != rule.name).collect();
+    let all: Vec<CompiledRule> =
+        axioms.iter().cloned().chain(compile_all([rule]).unwrap()).collect();
     let (mut before, mut after) = (lower(&graph), lower(&graph));
     apply(&mut before, &axioms);
     apply(&mut after, &all);
@@ -79,8 +82,16 @@ fn rules_and_files_are_the_same_set() {
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     let names: BTreeSet<String> = rules::all().map(|rule| rule.name.to_owned()).collect();
-    assert_eq!(files.difference(&names).collect::<Vec<_>>(), Vec::<&String>::new(), "files without a rule");
-    assert_eq!(names.difference(&files).collect::<Vec<_>>(), Vec::<&String>::new(), "rules without a file");
+    assert_eq!(
+        files.difference(&names).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "files without a rule"
+    );
+    assert_eq!(
+        names.difference(&files).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "rules without a file"
+    );
     assert_eq!(names.len(), rules::all().count(), "two rules have one name");
 }
 
@@ -88,7 +99,9 @@ fn rules_and_files_are_the_same_set() {
 fn every_file_shows_its_rule() {
     let mut failures = Vec::new();
     for rule in rules::all() {
-        let Ok(text) = std::fs::read_to_string(folder().join(format!("{}.gir", rule.name))) else { continue };
+        let Ok(text) = std::fs::read_to_string(folder().join(format!("{}.gir", rule.name))) else {
+            continue;
+        };
         if let Err(message) = check(rule, &text) {
             failures.push(format!("{}: {message}", rule.name));
         }
@@ -105,7 +118,10 @@ fn a_wrong_goal_is_found_out() {
     assert_eq!(check(rule, &wrong), Err("not equal: (abs v0)".into()));
     let trivial = text.replace("; expect: v0", "; expect: (neg (neg v0))");
     assert_eq!(check(rule, &trivial), Err("equal without the rule: (neg (neg v0))".into()));
-    assert_eq!(check(rule, &text.replace("expect", "hope")), Err("there is no `; expect:` line".into()));
+    assert_eq!(
+        check(rule, &text.replace("expect", "hope")),
+        Err("there is no `; expect:` line".into())
+    );
     let other = rules::all().find(|rule| rule.name == "abs-abs").unwrap();
     assert_eq!(check(other, &text), Err("not equal: v0".into()));
 }

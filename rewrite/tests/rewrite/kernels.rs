@@ -33,7 +33,9 @@ impl Moves for Grid {
             0 => [(threads * 2, elems), (threads / 2, elems)],
             _ => [(threads, elems * 2), (threads, elems / 2)],
         };
-        let legal = |&(threads, elems): &(u32, u32)| (64..=512).contains(&threads) && (1..=2).contains(&elems);
+        let legal = |&(threads, elems): &(u32, u32)| {
+            (64..=512).contains(&threads) && (1..=2).contains(&elems)
+        };
         wanted.into_iter().filter(legal).map(|(threads, elems)| schedule(threads, elems)).collect()
     }
 }
@@ -54,7 +56,8 @@ fn schedules_are_found_nearest_first_and_once() {
     let found: Vec<(u32, u32)> = space.schedules().map(|(_, it)| fields(&it.schedule)).collect();
     assert_eq!(found, [(128, 1), (256, 1), (64, 1)]);
     space.grow(100);
-    let mut found: Vec<(u32, u32)> = space.schedules().map(|(_, it)| fields(&it.schedule)).collect();
+    let mut found: Vec<(u32, u32)> =
+        space.schedules().map(|(_, it)| fields(&it.schedule)).collect();
     assert_eq!(found.len(), 8);
     found.sort_unstable();
     found.dedup();

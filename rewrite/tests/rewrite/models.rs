@@ -16,7 +16,8 @@ pub(crate) fn ints(xs: &[usize]) -> Attr {
 /// Numbers in [-1, 1).
 pub(crate) fn noise(seed: &mut u64, n: usize) -> Vec<f32> {
     let mut next = || {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *seed =
+            seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     };
     (0..n).map(|_| next()).collect()
@@ -129,7 +130,8 @@ impl Model {
             let split = m.reshape(projected, &[batch, seq, heads, width / heads]);
             m.transpose(split, perm)
         };
-        let (q, k, v) = (split(self, &[0, 2, 1, 3]), split(self, &[0, 2, 3, 1]), split(self, &[0, 2, 1, 3]));
+        let (q, k, v) =
+            (split(self, &[0, 2, 1, 3]), split(self, &[0, 2, 3, 1]), split(self, &[0, 2, 1, 3]));
         let scores = self.map(Op::Matmul, &[q, k]);
         let scaled = self.with(Op::Div, scores, ((width / heads) as f32).sqrt());
         let masked = self.map(Op::Add, &[scaled, mask]);
@@ -153,15 +155,36 @@ impl Model {
         self.layer_norm(residual)
     }
 
-    pub(crate) fn conv(&mut self, x: Value, channels: usize, kernel: usize, stride: usize) -> Value {
-        let weight = { let c = self.extents(x)[1]; self.weight(&[channels, c, kernel, kernel]) };
+    pub(crate) fn conv(
+        &mut self,
+        x: Value,
+        channels: usize,
+        kernel: usize,
+        stride: usize,
+    ) -> Value {
+        let weight = {
+            let c = self.extents(x)[1];
+            self.weight(&[channels, c, kernel, kernel])
+        };
         let pad = kernel / 2;
-        let attrs = vec![ints(&[stride, stride]), ints(&[pad, pad]), ints(&[pad, pad]), ints(&[1, 1]), Attr::Int(1)];
+        let attrs = vec![
+            ints(&[stride, stride]),
+            ints(&[pad, pad]),
+            ints(&[pad, pad]),
+            ints(&[1, 1]),
+            Attr::Int(1),
+        ];
         self.op(Op::Conv, attrs, &[x, weight])
     }
 
     /// A convolution and its normalisation, folded to a scale and a shift per channel.
-    pub(crate) fn conv_norm(&mut self, x: Value, channels: usize, kernel: usize, stride: usize) -> Value {
+    pub(crate) fn conv_norm(
+        &mut self,
+        x: Value,
+        channels: usize,
+        kernel: usize,
+        stride: usize,
+    ) -> Value {
         let conv = self.conv(x, channels, kernel, stride);
         let (scale, shift) = (self.weight(&[channels, 1, 1]), self.weight(&[channels, 1, 1]));
         let scaled = self.map(Op::Mul, &[conv, scale]);
@@ -198,7 +221,13 @@ impl Model {
         self.op(Op::MaxPool, attrs, &[x])
     }
 
-    pub(crate) fn conv_bias_relu(&mut self, x: Value, channels: usize, kernel: usize, stride: usize) -> Value {
+    pub(crate) fn conv_bias_relu(
+        &mut self,
+        x: Value,
+        channels: usize,
+        kernel: usize,
+        stride: usize,
+    ) -> Value {
         let conv = self.conv(x, channels, kernel, stride);
         let bias = self.weight(&[channels, 1, 1]);
         let sum = self.map(Op::Add, &[conv, bias]);
@@ -272,8 +301,14 @@ pub(crate) fn squeezenet(size: usize, classes: usize) -> Graph {
     let stem = m.conv_bias_relu(x, 64, 3, 2);
     let mut at = m.max_pool(stem, 3, 2, 0);
     for (squeeze, expand, pool) in [
-        (16, 64, false), (16, 64, true), (32, 128, false), (32, 128, true),
-        (48, 192, false), (48, 192, false), (64, 256, false), (64, 256, false),
+        (16, 64, false),
+        (16, 64, true),
+        (32, 128, false),
+        (32, 128, true),
+        (48, 192, false),
+        (48, 192, false),
+        (64, 256, false),
+        (64, 256, false),
     ] {
         at = m.fire(at, squeeze, expand);
         if pool {

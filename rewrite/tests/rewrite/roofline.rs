@@ -80,7 +80,10 @@ fn below(graph: &Graph) -> Option<Vec<Below>> {
             OpClass::Map if *op == Op::Add => {
                 let total: usize = args_below.iter().map(|b| b.n_contractions).sum();
                 let shared = args.len() == 2 && args[0] == args[1];
-                if total > 1 && !shared && contractions(graph, &[args[0]]) != contractions(graph, &[args[1]]) {
+                if total > 1
+                    && !shared
+                    && contractions(graph, &[args[0]]) != contractions(graph, &[args[1]])
+                {
                     here.n_contractions = total;
                 }
             }
@@ -90,7 +93,10 @@ fn below(graph: &Graph) -> Option<Vec<Below>> {
                 }
             }
         }
-        if here.n_contractions > 2 || row_axes.len() > 1 || (here.n_contractions > 0 && anything_reduced) {
+        if here.n_contractions > 2
+            || row_axes.len() > 1
+            || (here.n_contractions > 0 && anything_reduced)
+        {
             return None;
         }
         all.push(here);
@@ -104,7 +110,8 @@ fn contractions(graph: &Graph, from: &[Value]) -> BTreeSet<Value> {
     let mut todo = from.to_vec();
     let mut seen = BTreeSet::new();
     while let Some(value) = todo.pop() {
-        if let (true, NodeKind::Apply(op, _, args)) = (seen.insert(value), &graph.nodes[value].kind) {
+        if let (true, NodeKind::Apply(op, _, args)) = (seen.insert(value), &graph.nodes[value].kind)
+        {
             if op.spec().class == OpClass::Contract {
                 found.insert(value);
             }

@@ -12,7 +12,8 @@ use egg::{ENodeOrVar, Language, PatternAst};
 use eggine_ir::graph::{Array, Rounding, eval, infer};
 use eggine_ir::{Attr, Attrs, DType, Op, Tensor, TensorType};
 use eggine_rewrite::{
-    Binding, DTypeSpec, Derived, ENode, Literal, Rule, Scope, Soundness, VarSpec, VarType, has_attrs, rules,
+    Binding, DTypeSpec, Derived, ENode, Literal, Rule, Scope, Soundness, VarSpec, VarType,
+    has_attrs, rules,
 };
 
 /// Draws after which a rule counts as never firing.
@@ -87,11 +88,21 @@ impl Rng {
     fn tensor(&mut self, dtype: DType, extents: &[usize], soundness: Soundness) -> Tensor {
         let n = extents.iter().product();
         match dtype {
-            DType::Bool => Tensor::from_i64(dtype, extents, &(0..n).map(|_| self.below(2) as i64).collect::<Vec<_>>()),
-            dtype if dtype.is_float() => {
-                Tensor::from_f64(dtype, extents, &(0..n).map(|_| self.float(soundness)).collect::<Vec<_>>())
-            }
-            _ => Tensor::from_i64(dtype, extents, &(0..n).map(|_| self.next() as i64).collect::<Vec<_>>()),
+            DType::Bool => Tensor::from_i64(
+                dtype,
+                extents,
+                &(0..n).map(|_| self.below(2) as i64).collect::<Vec<_>>(),
+            ),
+            dtype if dtype.is_float() => Tensor::from_f64(
+                dtype,
+                extents,
+                &(0..n).map(|_| self.float(soundness)).collect::<Vec<_>>(),
+            ),
+            _ => Tensor::from_i64(
+                dtype,
+                extents,
+                &(0..n).map(|_| self.next() as i64).collect::<Vec<_>>(),
+            ),
         }
     }
 }
@@ -159,9 +170,17 @@ fn draw_values(rule: &Rule, lhs: &PatternAst<ENode>, n_operands: usize, rng: &mu
                     }
                     None => Vec::new(),
                 };
-                shape.extend(dims.iter().map(|&letter| *extents.entry(letter).or_insert_with(|| rng.extent())));
+                shape.extend(
+                    dims.iter()
+                        .map(|&letter| *extents.entry(letter).or_insert_with(|| rng.extent())),
+                );
                 if let Some(letter) = rest {
-                    shape.extend(shapes.entry(*letter).or_insert_with(|| vec![rng.extent(), rng.extent()]).iter());
+                    shape.extend(
+                        shapes
+                            .entry(*letter)
+                            .or_insert_with(|| vec![rng.extent(), rng.extent()])
+                            .iter(),
+                    );
                 }
                 shape
             }
@@ -196,7 +215,8 @@ fn draw_values(rule: &Rule, lhs: &PatternAst<ENode>, n_operands: usize, rng: &mu
         if !env.contains_key(&name) && !attr_vars.contains(&name) {
             // Operands of one list are alike, or they would hardly ever go together.
             let stem = |name: &str| name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
-            let alike = env.iter().find(|(other, _)| name != stem(&name) && stem(other) == stem(&name));
+            let alike =
+                env.iter().find(|(other, _)| name != stem(&name) && stem(other) == stem(&name));
             let shape = match alike {
                 Some((_, Bound::Value { ty, .. })) => ty.extents(),
                 _ => rng.extents(3),
@@ -219,7 +239,9 @@ fn attr_vars(pattern: &PatternAst<ENode>) -> Vec<String> {
     nodes
         .iter()
         .filter_map(|node| match node {
-            ENodeOrVar::ENode(node) if takes_attrs(node) => match &nodes[usize::from(node.children()[0])] {
+            ENodeOrVar::ENode(node) if takes_attrs(node) => match &nodes
+                [usize::from(node.children()[0])]
+            {
                 ENodeOrVar::Var(var) => Some(var.to_string().trim_start_matches('?').to_owned()),
                 ENodeOrVar::ENode(_) => None,
             },
@@ -249,7 +271,10 @@ fn draw_attrs(op: Op, types: &[TensorType], rng: &mut Rng) -> Attrs {
         }
         Op::Reshape if nothing => vec![ints(extents)],
         Op::Reshape => {
-            let mut factors: Vec<usize> = extents.into_iter().flat_map(|n| if n == 4 { vec![2, 2] } else { vec![n] }).collect();
+            let mut factors: Vec<usize> = extents
+                .into_iter()
+                .flat_map(|n| if n == 4 { vec![2, 2] } else { vec![n] })
+                .collect();
             (1..factors.len()).for_each(|i| factors.swap(i, rng.below(i + 1)));
             let mut shape: Vec<usize> = Vec::new();
             for factor in factors {
@@ -260,16 +285,21 @@ fn draw_attrs(op: Op, types: &[TensorType], rng: &mut Rng) -> Attrs {
             }
             vec![ints(shape)]
         }
-        Op::Expand => vec![ints(extents.iter().map(|&n| if n == 1 && !nothing { rng.extent() } else { n }).collect())],
+        Op::Expand => vec![ints(
+            extents.iter().map(|&n| if n == 1 && !nothing { rng.extent() } else { n }).collect(),
+        )],
         Op::Slice => {
             let (mut starts, mut sizes, mut steps) = (vec![], vec![], vec![]);
             for &n in &extents {
                 let step = if nothing { 1 } else { rng.pick(&[1, 1, 2, -1, -2]) };
                 let start = if nothing || rng.one_in(2) { 0 } else { rng.below(n) } as i64;
                 let start = if step < 0 { n as i64 - 1 - start } else { start };
-                let room = if step > 0 { (n as i64 - 1 - start) / step } else { start / -step } as usize + 1;
+                let room = if step > 0 { (n as i64 - 1 - start) / step } else { start / -step }
+                    as usize
+                    + 1;
                 starts.push(start);
-                sizes.push(if nothing || rng.one_in(2) { room } else { 1 + rng.below(room) } as i64);
+                sizes
+                    .push(if nothing || rng.one_in(2) { room } else { 1 + rng.below(room) } as i64);
                 steps.push(step);
             }
             vec![Attr::Ints(starts), Attr::Ints(sizes), Attr::Ints(steps)]
@@ -278,16 +308,25 @@ fn draw_attrs(op: Op, types: &[TensorType], rng: &mut Rng) -> Attrs {
             let mut sides = || -> Attr {
                 // Padding in front of the spatial axes is rare in models, and barred by some rules.
                 let quiet = rng.one_in(2);
-                let side = |axis: usize, rng: &mut Rng| if nothing || (quiet && axis < 2) { 0 } else { rng.below(3) };
+                let side = |axis: usize, rng: &mut Rng| {
+                    if nothing || (quiet && axis < 2) { 0 } else { rng.below(3) }
+                };
                 ints((0..rank).map(|axis| side(axis, rng)).collect())
             };
             let (before, after) = (sides(), sides());
             let mode = if rng.one_in(4) { "edge" } else { "constant" };
-            vec![before, after, Attr::Word(mode.into()), Attr::float(rng.pick(&[0.0, 0.0, 1.5, -0.0]))]
+            vec![
+                before,
+                after,
+                Attr::Word(mode.into()),
+                Attr::float(rng.pick(&[0.0, 0.0, 1.5, -0.0])),
+            ]
         }
         Op::Concat => vec![Attr::Int(rng.below(rank.max(1)) as i64)],
         Op::ReduceSum | Op::ReduceMax | Op::ReduceMin | Op::ReduceProd => {
-            let wanted = |axis: &usize, rng: &mut Rng| if nothing { extents[*axis] == 1 } else { rng.one_in(2) };
+            let wanted = |axis: &usize, rng: &mut Rng| {
+                if nothing { extents[*axis] == 1 } else { rng.one_in(2) }
+            };
             vec![ints((0..rank).filter(|axis| wanted(axis, rng)).collect())]
         }
         Op::Conv => {
@@ -296,8 +335,10 @@ fn draw_attrs(op: Op, types: &[TensorType], rng: &mut Rng) -> Attrs {
             let mut list = |from: usize, choices: usize| {
                 ints((0..n).map(|_| if plain { from } else { from + rng.below(choices) }).collect())
             };
-            let (strides, before, after, dilations) = (list(1, 2), list(0, 2), list(0, 2), list(1, 2));
-            let (c, d) = (extents[1.min(rank - 1)], types[1].extents().get(1).copied().unwrap_or(1));
+            let (strides, before, after, dilations) =
+                (list(1, 2), list(0, 2), list(0, 2), list(1, 2));
+            let (c, d) =
+                (extents[1.min(rank - 1)], types[1].extents().get(1).copied().unwrap_or(1));
             let groups = if c % d == 0 { c / d } else { 1 };
             vec![strides, before, after, dilations, Attr::Int(groups as i64)]
         }
@@ -326,8 +367,12 @@ fn eval_side(
                 _ => None,
             },
             ENodeOrVar::ENode(ENode::Attrs(_)) => None,
-            ENodeOrVar::ENode(ENode::Const(literal)) => Some(Array::from_tensor(&literal.to_tensor())),
-            ENodeOrVar::ENode(ENode::Load([of]) | ENode::Store([of])) => values[usize::from(*of)].clone(),
+            ENodeOrVar::ENode(ENode::Const(literal)) => {
+                Some(Array::from_tensor(&literal.to_tensor()))
+            }
+            ENodeOrVar::ENode(ENode::Load([of]) | ENode::Store([of])) => {
+                values[usize::from(*of)].clone()
+            }
             ENodeOrVar::ENode(node) => {
                 let (op, children) = match node {
                     ENode::Apply(op, children) => (*op, children.as_slice()),
@@ -335,12 +380,17 @@ fn eval_side(
                     ENode::Join(children) => (Op::Concat, children.as_slice()),
                     _ => panic!("`{node}` in a pattern"),
                 };
-                let args: Vec<&Array> =
-                    node.operands().iter().map(|&id| values[usize::from(id)].as_ref()).collect::<Option<_>>()?;
+                let args: Vec<&Array> = node
+                    .operands()
+                    .iter()
+                    .map(|&id| values[usize::from(id)].as_ref())
+                    .collect::<Option<_>>()?;
                 let types: Vec<TensorType> = args.iter().map(|array| array.ty()).collect();
                 let attrs = if !has_attrs(op) {
                     Attrs::none()
-                } else if let ENodeOrVar::ENode(ENode::Attrs(attrs)) = &nodes[usize::from(children[0])] {
+                } else if let ENodeOrVar::ENode(ENode::Attrs(attrs)) =
+                    &nodes[usize::from(children[0])]
+                {
                     attrs.clone()
                 } else {
                     let var = name(children[0])?;
@@ -362,7 +412,11 @@ fn eval_side(
             }
         };
         if let Some(array) = &value {
-            largest = array.to_f64().iter().filter(|x| x.is_finite()).fold(largest, |max, x| max.max(x.abs()));
+            largest = array
+                .to_f64()
+                .iter()
+                .filter(|x| x.is_finite())
+                .fold(largest, |max, x| max.max(x.abs()));
         }
         values.push(value);
     }
@@ -378,7 +432,9 @@ fn join(parts: &[&Array], ty: &TensorType) -> Array {
 fn agree(soundness: Soundness, lhs: &Array, rhs: &Array, largest: f64) -> bool {
     let close = |x: f64, y: f64| match soundness {
         Soundness::Exact => x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()),
-        Soundness::Real => x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= REAL_BOUND * largest,
+        Soundness::Real => {
+            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= REAL_BOUND * largest
+        }
     };
     lhs.ty() == rhs.ty() && lhs.to_f64().iter().zip(rhs.to_f64()).all(|(&x, y)| close(x, y))
 }
@@ -398,13 +454,17 @@ fn counterexample(rule: &Rule) -> Result<Option<Env>, String> {
         let lhs: PatternAst<ENode> = lhs.parse().map_err(|err| format!("{err:?}"))?;
         let rhs: PatternAst<ENode> = rhs.parse().map_err(|err| format!("{err:?}"))?;
         let mut env = draw_values(rule, &lhs, n_operands, &mut rng);
-        let Some((left, left_largest)) = eval_side(&lhs, &mut env, rounding, Some(&mut rng)) else { continue };
+        let Some((left, left_largest)) = eval_side(&lhs, &mut env, rounding, Some(&mut rng)) else {
+            continue;
+        };
         let mut binding = Binding::default();
         let fits = rule.vars.split_whitespace().all(|word| {
             let spec = VarSpec::parse(word).unwrap();
             let name = if spec.list { format!("{}0", spec.name) } else { spec.name.to_owned() };
             match &env[&name] {
-                Bound::Value { ty, literal, known, .. } => binding.unify(&spec, ty, literal.as_ref(), *known),
+                Bound::Value { ty, literal, known, .. } => {
+                    binding.unify(&spec, ty, literal.as_ref(), *known)
+                }
                 Bound::Attrs(_) => false,
             }
         });
@@ -450,7 +510,9 @@ fn every_rule_is_sound() {
     for rule in rules::all() {
         match counterexample(rule) {
             Ok(None) => (),
-            Ok(Some(env)) => failures.push(format!("`{}` is not {:?}: {env:?}", rule.name, rule.soundness)),
+            Ok(Some(env)) => {
+                failures.push(format!("`{}` is not {:?}: {env:?}", rule.name, rule.soundness))
+            }
             Err(message) => failures.push(format!("`{}`: {message}", rule.name)),
         }
     }
@@ -462,7 +524,8 @@ fn every_rule_is_sound() {
 fn false_rules_are_rejected() {
     use Soundness::{Exact, Real};
     let row = |name: &str| *rules::all().find(|rule| rule.name == name).unwrap();
-    let new = |vars, lhs, rhs, soundness| Rule { name: "false", vars, lhs, rhs, soundness, derive: None };
+    let new =
+        |vars, lhs, rhs, soundness| Rule { name: "false", vars, lhs, rhs, soundness, derive: None };
     let falsehoods = [
         new("x:S* c:~S=0.0", "(add ?x ?c)", "?x", Exact),
         new("x:S* c:~S=0.0", "(mul ?x ?c)", "?c", Exact),
