@@ -16,6 +16,17 @@ pub(crate) trait Vector: Copy {
     ///
     /// The features are there.
     unsafe fn splat(value: f32) -> Self;
+    /// `low` in lanes 0 to 7, `high` in the others, if there are 16.
+    ///
+    /// # Safety
+    ///
+    /// The features are there.
+    #[inline(always)]
+    unsafe fn splat2(low: f32, high: f32) -> Self {
+        let _ = high;
+        // SAFETY: by contract.
+        unsafe { Self::splat(low) }
+    }
     /// # Safety
     ///
     /// The features are there.
@@ -73,6 +84,11 @@ mod x86 {
         unsafe fn splat(value: f32) -> Self {
             // SAFETY: by contract.
             unsafe { _mm512_set1_ps(value) }
+        }
+        #[inline(always)]
+        unsafe fn splat2(low: f32, high: f32) -> Self {
+            // SAFETY: by contract.
+            unsafe { _mm512_mask_broadcastss_ps(_mm512_set1_ps(low), 0xff00, _mm_set_ss(high)) }
         }
         #[inline(always)]
         unsafe fn fma(a: Self, b: Self, c: Self) -> Self {

@@ -117,6 +117,8 @@ impl FmaBlock {
 enum Pattern {
     /// All the same.
     Uniform,
+    /// The same within each aligned group of eight lanes.
+    Eights,
     /// The same within each aligned group of four lanes.
     Quads,
     /// 4 bytes apart within each aligned group of four lanes.
@@ -131,17 +133,19 @@ enum Pattern {
 #[inline(always)]
 fn pattern(offsets: &[u32; HALF]) -> Pattern {
     let distance = offsets[1].wrapping_sub(offsets[0]);
-    let (mut uniform, mut even) = (0, 0);
+    let (mut uniform, mut eights, mut even) = (0, 0, 0);
     for i in 0..HALF {
         uniform |= offsets[i] ^ offsets[0];
+        eights |= offsets[i] ^ offsets[i & !7];
         even |= offsets[i].wrapping_sub(offsets[i & !3]) ^ distance.wrapping_mul(i as u32 & 3);
     }
-    match (uniform, even, distance) {
+    match (uniform, eights, even, distance) {
         (0, ..) => Pattern::Uniform,
-        (_, 0, 0) => Pattern::Quads,
-        (_, 0, 4) => Pattern::Words,
-        (_, 0, 8) => Pattern::Pairs,
-        (_, 0, 16) => Pattern::Lines,
+        (_, 0, ..) => Pattern::Eights,
+        (_, _, 0, 0) => Pattern::Quads,
+        (_, _, 0, 4) => Pattern::Words,
+        (_, _, 0, 8) => Pattern::Pairs,
+        (_, _, 0, 16) => Pattern::Lines,
         _ => Pattern::Any,
     }
 }
@@ -213,26 +217,37 @@ unsafe fn run_chunk<L: Level>(cx: &mut Ctx, chunk: &Chunk, offsets: &Offsets, pa
         let (common_a, common_b) = (is_common(&chunk.a, offsets), is_common(&chunk.b, offsets));
         let (mut staged_a, mut staged_b) = (None, None);
         for h in 0..2 {
-            // At most one side is scalar; if the columns are, rows and columns change places.
-            let scalar_a = is_scalar(&chunk.a, h, patterns);
-            let scalar_b = !scalar_a && is_scalar(&chunk.b, h, patterns);
-            let a = operand::<L>(cx, chunk, 0, scalar_a, h, common_a, &mut staged_a, panels_a, offsets, patterns);
-            let b = operand::<L>(cx, chunk, 1, scalar_b, h, common_b, &mut staged_b, panels_b, offsets, patterns);
+            // At most one side is not vectors; if the columns are not, rows and columns change places.
+            let kind_a = kind(&chunk.a, h, patterns);
+            let kind_b = if kind_a == VECTORS { kind(&chunk.b, h, patterns) } else { VECTORS };
+            let a = operand::<L>(cx, chunk, 0, kind_a, h, common_a, &mut staged_a, panels_a, offsets, patterns);
+            let b = operand::<L>(cx, chunk, 1, kind_b, h, common_b, &mut staged_b, panels_b, offsets, patterns);
             let lane = h * HALF;
-            if scalar_b {
-                let acc = Accumulators { chunk, lane, row_stride: 1, col_stride: n_cols };
-                multiply::<L, true>(cx, &acc, b, n_cols, a, n_rows, chunk.n_steps);
-            } else {
+            if kind_b == VECTORS {
                 let acc = Accumulators { chunk, lane, row_stride: n_cols, col_stride: 1 };
-                if scalar_a {
-                    multiply::<L, true>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps);
+                match kind_a {
+                    SCALARS => multiply::<L, SCALARS>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps),
+                    HALVES => multiply::<L, HALVES>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps),
+                    _ => multiply::<L, VECTORS>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps),
+                }
+            } else {
+                let acc = Accumulators { chunk, lane, row_stride: 1, col_stride: n_cols };
+                if kind_b == SCALARS {
+                    multiply::<L, SCALARS>(cx, &acc, b, n_cols, a, n_rows, chunk.n_steps);
                 } else {
-                    multiply::<L, false>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps);
+                    multiply::<L, HALVES>(cx, &acc, b, n_cols, a, n_rows, chunk.n_steps);
                 }
             }
         }
     }
 }
+
+/// How the factors of a side are given: a vector of 16 lanes each, …
+const VECTORS: u8 = 0;
+/// … one number for all lanes, …
+const SCALARS: u8 = 1;
+/// … or one for lanes 0 to 7 and one for lanes 8 to 15, in place.
+const HALVES: u8 = 2;
 
 fn panel_floats(side: &Side, n_steps: usize) -> usize {
     (side.n * n_steps + 1) * HALF
@@ -257,8 +272,16 @@ unsafe fn is_common(side: &Side, offsets: &Offsets) -> bool {
 }
 
 #[inline(always)]
-fn is_scalar(side: &Side, h: usize, patterns: &Patterns) -> bool {
-    side.regs.is_empty() && side.groups.iter().all(|&g| patterns[g as usize][h] == Pattern::Uniform)
+fn kind(side: &Side, h: usize, patterns: &Patterns) -> u8 {
+    match &side.regular {
+        Some(regular) => match patterns[regular.group as usize][h] {
+            Pattern::Uniform => SCALARS,
+            Pattern::Eights => HALVES,
+            _ => VECTORS,
+        },
+        None if side.regs.is_empty() && side.groups.iter().all(|&g| patterns[g as usize][h] == Pattern::Uniform) => SCALARS,
+        None => VECTORS,
+    }
 }
 
 /// Where the factors of a side are: factor `i` of step `k` at `base + first(i) + k * step_bytes`.
@@ -269,10 +292,12 @@ struct Operand<'a> {
     first: &'a [u32],
     pitch: usize,
     step_bytes: usize,
+    /// From lanes 0 to 7 to lanes 8 to 15, of `HALVES`.
+    distance: usize,
 }
 
 /// Makes the factors of a side accessible: in place, or in a panel, which may be there already. `staged` is
-/// whether the panel of the first half is there, and whether it is scalar.
+/// what is in the panel of the first half.
 ///
 /// # Safety
 ///
@@ -283,10 +308,10 @@ unsafe fn operand<'c, L: Level>(
     cx: &mut Ctx,
     chunk: &'c Chunk,
     side_index: usize,
-    is_scalar: bool,
+    kind: u8,
     h: usize,
     is_common: bool,
-    staged: &mut Option<bool>,
+    staged: &mut Option<u8>,
     panels: [*mut f32; 2],
     offsets: &Offsets,
     patterns: &Patterns,
@@ -294,12 +319,14 @@ unsafe fn operand<'c, L: Level>(
     let side = if side_index == 0 { &chunk.a } else { &chunk.b };
     // SAFETY: by contract.
     unsafe {
-        if is_scalar && let Some(regular) = &side.regular {
-            let at = offsets[regular.group as usize].assume_init_ref()[h][0];
-            let base = cx.shared.wrapping_add(at as usize);
+        if kind != VECTORS && let Some(regular) = &side.regular {
+            let lanes = &offsets[regular.group as usize].assume_init_ref()[h];
+            let base = cx.shared.wrapping_add(lanes[0] as usize);
+            let distance = lanes[8].wrapping_sub(lanes[0]) as i32 as isize as usize;
             let step_bytes = regular.step_bytes as i32 as isize as usize;
-            return Operand { base, first: &regular.first, pitch: 0, step_bytes };
+            return Operand { base, first: &regular.first, pitch: 0, step_bytes, distance };
         }
+        let is_scalar = kind == SCALARS;
         let place = if is_common { 0 } else { h };
         let panel = panels[place];
         let index = 2 * side_index + place;
@@ -314,8 +341,8 @@ unsafe fn operand<'c, L: Level>(
             }
             diff == 0 && std::ptr::eq(key.chunk, chunk) && key.epoch == cx.epoch && key.is_scalar == is_scalar
         };
-        let is_there = is_there || is_common && *staged == Some(is_scalar);
-        *staged = Some(is_scalar);
+        let is_there = is_there || is_common && *staged == Some(kind);
+        *staged = Some(kind);
         if !is_there {
             for key in &mut cx.panel_keys {
                 if !std::ptr::eq(key.chunk, chunk) {
@@ -331,7 +358,7 @@ unsafe fn operand<'c, L: Level>(
             };
         }
         let word = if is_scalar { 4 } else { 4 * HALF };
-        Operand { base: panel.cast(), first: &[], pitch: word, step_bytes: word * side.n }
+        Operand { base: panel.cast(), first: &[], pitch: word, step_bytes: word * side.n, distance: 0 }
     }
 }
 
@@ -436,7 +463,7 @@ unsafe fn stage1(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern, to: *mut 
             Pattern::Uniform => {
                 *to.cast::<[f32; HALF]>() = [*base.wrapping_add(lanes[0] as usize).cast::<f32>(); HALF];
             }
-            Pattern::Quads => {
+            Pattern::Eights | Pattern::Quads => {
                 for q in 0..4 {
                     let value = *base.wrapping_add(lanes[4 * q] as usize).cast::<f32>();
                     *to.add(4 * q).cast::<[f32; 4]>() = [value; 4];
@@ -463,7 +490,7 @@ unsafe fn stage2<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
         #[cfg(target_arch = "x86_64")]
         if L::KIND == Simd::Avx512 {
             use std::arch::x86_64::*;
-            if matches!(pattern, Pattern::Uniform | Pattern::Quads) {
+            if matches!(pattern, Pattern::Uniform | Pattern::Eights | Pattern::Quads) {
                 let pair = |i: usize| base.wrapping_add(lanes[i] as usize).cast_const().cast::<f64>();
                 let (p, q, r, s) = (pair(0), pair(4), pair(8), pair(12));
                 let v = _mm512_castpd128_pd512(_mm_loaddup_pd(p));
@@ -509,7 +536,7 @@ unsafe fn stage4<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
         if L::KIND == Simd::Avx512 {
             use std::arch::x86_64::*;
             match pattern {
-                Pattern::Uniform | Pattern::Quads => {
+                Pattern::Uniform | Pattern::Eights | Pattern::Quads => {
                     let v = _mm512_castps128_ps512(_mm_loadu_ps(at(0).cast()));
                     let v = _mm512_insertf32x4::<1>(v, _mm_loadu_ps(at(4).cast()));
                     let v = _mm512_insertf32x4::<2>(v, _mm_loadu_ps(at(8).cast()));
@@ -535,7 +562,7 @@ unsafe fn stage4<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
                 Pattern::Words | Pattern::Pairs | Pattern::Any => {}
             }
         }
-        if matches!(pattern, Pattern::Uniform | Pattern::Quads) {
+        if matches!(pattern, Pattern::Uniform | Pattern::Eights | Pattern::Quads) {
             for q in 0..4 {
                 let v = at(4 * q).cast::<[f32; 4]>().read_unaligned();
                 for c in 0..4 {
@@ -581,13 +608,13 @@ impl Accumulators<'_> {
     }
 }
 
-/// All tiles of a half. The rows are scalar or vectors, the columns are vectors.
+/// All tiles of a half. The columns are vectors.
 ///
 /// # Safety
 ///
 /// The operands hold so many rows, columns and steps; the machine has the features of `L`.
 #[inline(always)]
-unsafe fn multiply<L: Level, const SCALAR: bool>(
+unsafe fn multiply<L: Level, const ROWS: u8>(
     cx: &Ctx,
     acc: &Accumulators<'_>,
     a: Operand<'_>,
@@ -600,10 +627,10 @@ unsafe fn multiply<L: Level, const SCALAR: bool>(
     unsafe {
         match L::KIND {
             #[cfg(target_arch = "x86_64")]
-            Simd::Avx512 => tiles::<std::arch::x86_64::__m512, SCALAR, 4>(cx, acc, a, n_rows, b, n_cols, n_steps),
+            Simd::Avx512 => tiles::<std::arch::x86_64::__m512, ROWS, 4>(cx, acc, a, n_rows, b, n_cols, n_steps),
             #[cfg(target_arch = "x86_64")]
-            Simd::Avx2 => tiles::<std::arch::x86_64::__m256, SCALAR, 2>(cx, acc, a, n_rows, b, n_cols, n_steps),
-            _ => tiles::<[f32; 4], SCALAR, 2>(cx, acc, a, n_rows, b, n_cols, n_steps),
+            Simd::Avx2 => tiles::<std::arch::x86_64::__m256, ROWS, 2>(cx, acc, a, n_rows, b, n_cols, n_steps),
+            _ => tiles::<[f32; 4], ROWS, 2>(cx, acc, a, n_rows, b, n_cols, n_steps),
         }
     }
 }
@@ -612,7 +639,7 @@ unsafe fn multiply<L: Level, const SCALAR: bool>(
 ///
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn tiles<V: Vector, const SCALAR: bool, const COLS: usize>(
+unsafe fn tiles<V: Vector, const ROWS: u8, const COLS: usize>(
     cx: &Ctx,
     acc: &Accumulators<'_>,
     a: Operand<'_>,
@@ -631,15 +658,15 @@ unsafe fn tiles<V: Vector, const SCALAR: bool, const COLS: usize>(
             // SAFETY: by contract.
             unsafe {
                 match (r, c) {
-                    (4, 4) => tile::<V, SCALAR, 4, 4>(cx, acc, t),
-                    (2, 4) => tile::<V, SCALAR, 2, 4>(cx, acc, t),
-                    (_, 4) => tile::<V, SCALAR, 1, 4>(cx, acc, t),
-                    (4, 2) => tile::<V, SCALAR, 4, 2>(cx, acc, t),
-                    (2, 2) => tile::<V, SCALAR, 2, 2>(cx, acc, t),
-                    (_, 2) => tile::<V, SCALAR, 1, 2>(cx, acc, t),
-                    (4, _) => tile::<V, SCALAR, 4, 1>(cx, acc, t),
-                    (2, _) => tile::<V, SCALAR, 2, 1>(cx, acc, t),
-                    _ => tile::<V, SCALAR, 1, 1>(cx, acc, t),
+                    (4, 4) => tile::<V, ROWS, 4, 4>(cx, acc, t),
+                    (2, 4) => tile::<V, ROWS, 2, 4>(cx, acc, t),
+                    (_, 4) => tile::<V, ROWS, 1, 4>(cx, acc, t),
+                    (4, 2) => tile::<V, ROWS, 4, 2>(cx, acc, t),
+                    (2, 2) => tile::<V, ROWS, 2, 2>(cx, acc, t),
+                    (_, 2) => tile::<V, ROWS, 1, 2>(cx, acc, t),
+                    (4, _) => tile::<V, ROWS, 4, 1>(cx, acc, t),
+                    (2, _) => tile::<V, ROWS, 2, 1>(cx, acc, t),
+                    _ => tile::<V, ROWS, 1, 1>(cx, acc, t),
                 }
             }
             i += r;
@@ -661,14 +688,14 @@ struct Tile<'a> {
 ///
 /// As [`multiply`]; rows `i..i + R` and columns `j..j + C` exist.
 #[inline(always)]
-unsafe fn tile<V: Vector, const SCALAR: bool, const R: usize, const C: usize>(cx: &Ctx, acc: &Accumulators<'_>, t: Tile<'_>) {
+unsafe fn tile<V: Vector, const ROWS: u8, const R: usize, const C: usize>(cx: &Ctx, acc: &Accumulators<'_>, t: Tile<'_>) {
     // SAFETY: by contract.
     unsafe {
-        // Only scalars are used in place.
+        // Vectors are never used in place.
         let mut rows = [t.a.base; R];
         for i in 0..R {
             rows[i] = match t.a.first.get(t.i + i) {
-                Some(&first) if SCALAR => t.a.base.wrapping_offset(first as i32 as isize),
+                Some(&first) if ROWS != VECTORS => t.a.base.wrapping_offset(first as i32 as isize),
                 _ => t.a.base.wrapping_add((t.i + i) * t.a.pitch),
             };
         }
@@ -680,7 +707,11 @@ unsafe fn tile<V: Vector, const SCALAR: bool, const R: usize, const C: usize>(cx
                 }
             }
             let mut b = t.b.base.cast::<f32>().add(t.j * HALF + part);
-            let mut at = if SCALAR { 0 } else { 4 * part };
+            let mut at = match ROWS {
+                VECTORS => 4 * part,
+                HALVES if part >= 8 => t.a.distance,
+                _ => 0,
+            };
             for _ in 0..t.n_steps {
                 let mut columns = [V::zero(); C];
                 for j in 0..C {
@@ -688,7 +719,11 @@ unsafe fn tile<V: Vector, const SCALAR: bool, const R: usize, const C: usize>(cx
                 }
                 for i in 0..R {
                     let row = rows[i].wrapping_add(at).cast::<f32>();
-                    let row = if SCALAR { V::splat(*row) } else { V::load(row) };
+                    let row = match ROWS {
+                        VECTORS => V::load(row),
+                        HALVES if V::N == HALF => V::splat2(*row, *row.wrapping_byte_add(t.a.distance)),
+                        _ => V::splat(*row),
+                    };
                     for j in 0..C {
                         sums[i][j] = V::fma(row, columns[j], sums[i][j]);
                     }

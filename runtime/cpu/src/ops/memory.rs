@@ -442,6 +442,35 @@ unsafe fn load_scattered<L: Level, E: Elem, const N: usize>(
             }
             return;
         }
+        #[cfg(target_arch = "x86_64")]
+        if L::KIND == Simd::Avx512 && E::BYTES == 4 && N == 1 {
+            use std::arch::x86_64::*;
+            let dst = cx.reg::<u32>(uop.r[1]).cast::<i32>();
+            let steps = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+            for q in (0..LANES).step_by(8) {
+                let mask = (cx.mask >> q) as u8;
+                if mask == 0 {
+                    continue;
+                }
+                let first = mask.trailing_zeros();
+                let origin = offsets[q + first as usize].wrapping_sub(4 * first);
+                let expected = _mm256_add_epi32(_mm256_set1_epi32(origin as i32), steps);
+                let found = _mm256_loadu_epi32(offsets.as_ptr().add(q).cast());
+                if _mm256_mask_cmpneq_epi32_mask(mask, found, expected) == 0 {
+                    // Lane q would be before the window if lanes before the first active one were.
+                    let at = i64::from(offsets[q + first as usize]) - i64::from(4 * first);
+                    let from = host.wrapping_offset(at as isize).cast_const().cast();
+                    _mm256_mask_storeu_epi32(dst.add(q), mask, _mm256_maskz_loadu_epi32(mask, from));
+                } else {
+                    for i in q..q + 8 {
+                        if cx.mask >> i & 1 != 0 {
+                            *dst.add(i) = host.add(offsets[i] as usize).cast::<i32>().read_unaligned();
+                        }
+                    }
+                }
+            }
+            return;
+        }
         for c in 0..N {
             let dst = &mut *cx.reg::<E::Reg>(uop.r[1 + c]);
             for (i, to) in dst.iter_mut().enumerate() {
