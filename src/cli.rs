@@ -79,16 +79,19 @@ pub(crate) fn print_error(error: &dyn Error) {
 
 /// `60s`, `2m`, `500` measurements, or `0`.
 pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
-    let expected = || format!("expected a time such as 60s or 2m, a number of measurements, or 0, found `{text}`");
+    let expected = || {
+        format!("expected a time such as 60s or 2m, a number of measurements, or 0, found `{text}`")
+    };
     if let Ok(n) = text.parse::<u64>() {
         return Ok(if n == 0 { Budget::First } else { Budget::Measurements(n) });
     }
-    let (number, unit_s) = match (text.strip_suffix('s'), text.strip_suffix('m'), text.strip_suffix('h')) {
-        (Some(number), ..) => (number, 1.0),
-        (_, Some(number), _) => (number, 60.0),
-        (.., Some(number)) => (number, 3600.0),
-        _ => return Err(expected()),
-    };
+    let (number, unit_s) =
+        match (text.strip_suffix('s'), text.strip_suffix('m'), text.strip_suffix('h')) {
+            (Some(number), ..) => (number, 1.0),
+            (_, Some(number), _) => (number, 60.0),
+            (.., Some(number)) => (number, 3600.0),
+            _ => return Err(expected()),
+        };
     let seconds: f64 = number.trim().parse().map_err(|_| expected())?;
     match Duration::try_from_secs_f64(seconds * unit_s) {
         Ok(time) if !time.is_zero() => Ok(Budget::Time(time)),
@@ -99,9 +102,11 @@ pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
 
 /// `x=1,3,224,224`; a scalar is `x=`.
 pub(crate) fn parse_shape(text: &str) -> Result<(String, Vec<usize>), String> {
-    let expected = || format!("expected NAME=EXTENT,EXTENT,… such as x=1,3,224,224, found `{text}`");
+    let expected =
+        || format!("expected NAME=EXTENT,EXTENT,… such as x=1,3,224,224, found `{text}`");
     let (name, extents) = text.rsplit_once('=').ok_or_else(expected)?;
-    let extents = extents.split(',').filter(|it| !it.is_empty()).map(str::parse).collect::<Result<_, _>>();
+    let extents =
+        extents.split(',').filter(|it| !it.is_empty()).map(str::parse).collect::<Result<_, _>>();
     Ok((name.to_owned(), extents.map_err(|_| expected())?))
 }
 

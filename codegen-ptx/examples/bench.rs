@@ -27,7 +27,8 @@ fn main() {
     std::io::stdin().read_to_string(&mut text).unwrap();
     let given: Vec<Schedule> = std::env::args().skip(1).map(|arg| arg.parse().unwrap()).collect();
     for graph in text.split("\n}").map(str::trim).filter(|graph| graph.contains("graph @")) {
-        let region = Region::contiguous(eggine_ir::graph::parse(&format!("{graph}\n}}\n")).unwrap());
+        let region =
+            Region::contiguous(eggine_ir::graph::parse(&format!("{graph}\n}}\n")).unwrap());
         let start = Instant::now();
         classify(&region);
         let classified = start.elapsed();
@@ -36,7 +37,11 @@ fn main() {
             let choices = first_choices(&region, &predict::CPU_DEVICE);
             // The hopeless ones take minutes.
             let limit = choices[0].2.ns * 8.0;
-            schedules = choices.iter().filter(|choice| choice.2.ns < limit).map(|choice| choice.1).collect();
+            schedules = choices
+                .iter()
+                .filter(|choice| choice.2.ns < limit)
+                .map(|choice| choice.1)
+                .collect();
         }
         let inputs = common::inputs_of(&region);
         for schedule in schedules {
@@ -68,9 +73,13 @@ fn main() {
             }
             let best = (cpu_ns() - start) / 1e6 / f64::from(n_launches);
             if std::env::var_os("PTX").is_some() {
-                println!("{}", emit(&lower(&region, &schedule).unwrap().kernel, Target::Sm80).unwrap());
+                println!(
+                    "{}",
+                    emit(&lower(&region, &schedule).unwrap().kernel, Target::Sm80).unwrap()
+                );
             }
-            let model = predict::predict(&region, &schedule, &predict::CPU_DEVICE).unwrap_or_default();
+            let model =
+                predict::predict(&region, &schedule, &predict::CPU_DEVICE).unwrap_or_default();
             println!(
                 "{:22} {:9.3} ms  predicted {:9.3} ms  {:6.1} GFLOP/s  classify {:.1} lower {lower_ms:.1} load {load_ms:.1} ms  {schedule}",
                 region.graph.name,

@@ -30,7 +30,11 @@ fn region_of(graph: &Graph, value: Value) -> Option<Region> {
         let input = match &graph.nodes[arg].kind {
             NodeKind::Const(tensor) if tensor.n_elems() <= 16 => region.constant(tensor.clone()),
             NodeKind::Const(_) => region.weight(ty),
-            _ => region.nodes.push(Node { kind: NodeKind::Input { name: String::new(), weight: false }, ty, sources: Vec::new() }),
+            _ => region.nodes.push(Node {
+                kind: NodeKind::Input { name: String::new(), weight: false },
+                ty,
+                sources: Vec::new(),
+            }),
         };
         seen.insert(arg, input);
         inputs.push(input);
@@ -48,7 +52,9 @@ fn main() {
         let mut options = ImportOptions::default();
         for shape in parts {
             let (name, extents) = shape.split_once('=').unwrap();
-            options.shapes.insert(name.to_owned(), extents.split(',').map(|n| n.parse().unwrap()).collect());
+            options
+                .shapes
+                .insert(name.to_owned(), extents.split(',').map(|n| n.parse().unwrap()).collect());
         }
         let graph = match import(path, &options) {
             Ok(imported) => imported.graph,
@@ -81,7 +87,10 @@ fn main() {
                 let ready = match Ready::new(lowered, &region, &inputs) {
                     Ok(ready) => ready,
                     Err(err) => {
-                        println!("{path}: {schedule}: {}\n{region}", err.lines().next().unwrap_or_default());
+                        println!(
+                            "{path}: {schedule}: {}\n{region}",
+                            err.lines().next().unwrap_or_default()
+                        );
                         continue;
                     }
                 };

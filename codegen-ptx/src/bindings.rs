@@ -60,7 +60,9 @@ impl Packing {
     fn positions(parts: &[Part]) -> Vec<i64> {
         let mut positions = vec![0];
         for part in parts {
-            let steps = |at: &i64| (0..part.extent as i64).map(move |step| at + step * part.stride).collect::<Vec<_>>();
+            let steps = |at: &i64| {
+                (0..part.extent as i64).map(move |step| at + step * part.stride).collect::<Vec<_>>()
+            };
             positions = positions.iter().flat_map(steps).collect();
         }
         positions
@@ -68,7 +70,10 @@ impl Packing {
 
     /// Number of tiles along rows and along k.
     pub fn n_tiles(&self) -> (usize, usize) {
-        (Self::extent(&self.row).div_ceil(self.tile_row), Self::extent(&self.k).div_ceil(self.tile_k))
+        (
+            Self::extent(&self.row).div_ceil(self.tile_row),
+            Self::extent(&self.k).div_ceil(self.tile_k),
+        )
     }
 
     /// Elements of the packed tensor.
@@ -85,8 +90,13 @@ impl Packing {
     /// that packs several elements in a byte.
     pub fn apply(&self, source: &Tensor) -> Tensor {
         let width = source.dtype.bits() / 8;
-        assert!(width > 0 && source.dtype.bits().is_multiple_of(8), "elements of {} are not bytes", source.dtype);
-        let (batch, row, k) = (Self::positions(&self.batch), Self::positions(&self.row), Self::positions(&self.k));
+        assert!(
+            width > 0 && source.dtype.bits().is_multiple_of(8),
+            "elements of {} are not bytes",
+            source.dtype
+        );
+        let (batch, row, k) =
+            (Self::positions(&self.batch), Self::positions(&self.row), Self::positions(&self.k));
         let (n_rows, n_ks) = self.n_tiles();
         let mut packed = vec![0u8; self.n_elems() * width];
         let mut to = 0;
@@ -95,10 +105,14 @@ impl Packing {
                 for k_tile in 0..n_ks {
                     for in_k in 0..self.tile_k {
                         for in_row in 0..self.tile_row {
-                            let at = (row.get(row_tile * self.tile_row + in_row), k.get(k_tile * self.tile_k + in_k));
+                            let at = (
+                                row.get(row_tile * self.tile_row + in_row),
+                                k.get(k_tile * self.tile_k + in_k),
+                            );
                             if let (Some(row), Some(k)) = at {
                                 let from = (self.offset + batch + row + k) as usize * width;
-                                packed[to..to + width].copy_from_slice(&source.bytes[from..from + width]);
+                                packed[to..to + width]
+                                    .copy_from_slice(&source.bytes[from..from + width]);
                             }
                             to += width;
                         }

@@ -12,8 +12,8 @@ mod problem;
 use std::collections::BTreeSet;
 
 use eggine_ir::graph::OpClass;
-use eggine_ir::{Graph, NodeKind, Value};
 use eggine_ir::schedule::ContractionSchedule;
+use eggine_ir::{Graph, NodeKind, Value};
 
 use crate::bindings::Binding;
 use crate::index::moves::{self, Inside};
@@ -89,7 +89,8 @@ pub(crate) struct Shape {
 pub(crate) fn shape(graph: &Graph, s: &ContractionSchedule) -> Option<Shape> {
     let mut problem = problem_of(graph, s)?;
     let modes = modes(&mut problem, graph, s);
-    let blocks = n_of(&problem.m).div_ceil(s.tile_m as usize) * n_of(&problem.n).div_ceil(s.tile_n as usize);
+    let blocks =
+        n_of(&problem.m).div_ceil(s.tile_m as usize) * n_of(&problem.n).div_ceil(s.tile_n as usize);
     let mut behind: BTreeSet<Value> = problem.products.iter().map(|product| product.node).collect();
     let epilogue = PerElem::of(graph, &graph.outputs, &mut behind);
     let of_side = |side: &Side| PerElem::of(graph, &[side.node], &mut BTreeSet::new());
@@ -139,14 +140,16 @@ fn shared_elems(mode: &Mode, tile: usize, tile_k: usize) -> usize {
 fn modes(problem: &mut Problem, graph: &Graph, s: &ContractionSchedule) -> Vec<[Mode; 2]> {
     let products = problem.products.clone();
     let (m, n) = (problem.m.clone(), problem.n.clone());
-    let one = |problem: &mut Problem, side: &Side, axes: &[Axis], k: &[Axis], tile: u32, pack: u32| {
-        if pack == 1
-            && let Some((value, packing)) = problem.packing(graph, side, axes, k, (tile as usize, s.tile_k as usize))
-        {
-            return Mode::Packed(value, packing);
-        }
-        mode(problem, graph, side, axes, k, s.vector as usize)
-    };
+    let one =
+        |problem: &mut Problem, side: &Side, axes: &[Axis], k: &[Axis], tile: u32, pack: u32| {
+            if pack == 1
+                && let Some((value, packing)) =
+                    problem.packing(graph, side, axes, k, (tile as usize, s.tile_k as usize))
+            {
+                return Mode::Packed(value, packing);
+            }
+            mode(problem, graph, side, axes, k, s.vector as usize)
+        };
     products
         .iter()
         .map(|product| {
@@ -167,25 +170,42 @@ pub(crate) fn check(graph: &Graph, s: &ContractionSchedule) -> Result<(), Illega
     let power = |x: u32, least: u32, most: u32| x.is_power_of_two() && (least..=most).contains(&x);
     parameter("tm", s.thread_m, power(s.thread_m, 1, 16), "a power of two up to 16")?;
     parameter("tn", s.thread_n, power(s.thread_n, 1, 16), "a power of two up to 16")?;
-    parameter("m", s.tile_m, power(s.tile_m, s.thread_m.max(4), 256), "a power of two from max(4, tm) to 256")?;
-    parameter("n", s.tile_n, power(s.tile_n, s.thread_n.max(4), 256), "a power of two from max(4, tn) to 256")?;
+    parameter(
+        "m",
+        s.tile_m,
+        power(s.tile_m, s.thread_m.max(4), 256),
+        "a power of two from max(4, tm) to 256",
+    )?;
+    parameter(
+        "n",
+        s.tile_n,
+        power(s.tile_n, s.thread_n.max(4), 256),
+        "a power of two from max(4, tn) to 256",
+    )?;
     parameter("k", s.tile_k, power(s.tile_k, 4, 64), "a power of two from 4 to 64")?;
     parameter("stages", s.stages, matches!(s.stages, 1 | 2), "1 or 2")?;
     parameter("vector", s.vector, matches!(s.vector, 1 | 2 | 4), "1, 2 or 4")?;
     parameter("swap", s.swap, s.swap <= 1, "0 or 1")?;
     check_threads(n_threads(s))?;
-    let Some(mut problem) = problem_of(graph, s) else { return Err(Illegal::Family { family: "contraction" }) };
+    let Some(mut problem) = problem_of(graph, s) else {
+        return Err(Illegal::Family { family: "contraction" });
+    };
     let modes = modes(&mut problem, graph, s);
     let elems: usize = modes
         .iter()
         .map(|[a, b]| {
-            shared_elems(a, s.tile_m as usize, s.tile_k as usize) + shared_elems(b, s.tile_n as usize, s.tile_k as usize)
+            shared_elems(a, s.tile_m as usize, s.tile_k as usize)
+                + shared_elems(b, s.tile_n as usize, s.tile_k as usize)
         })
         .max()
         .unwrap_or(0);
     let needed = elems * s.stages as usize * 4;
     if needed > 48 << 10 {
-        return Err(Illegal::Resource { resource: "bytes of shared memory", needed, available: 48 << 10 });
+        return Err(Illegal::Resource {
+            resource: "bytes of shared memory",
+            needed,
+            available: 48 << 10,
+        });
     }
     // Accumulators, both fragments, prefetched elements, and some 40 for addresses and conditions.
     let staged = (s.tile_k * (s.tile_m + s.tile_n)).div_ceil(n_threads(s)) as usize;
@@ -217,13 +237,18 @@ struct Tiles<'g> {
 }
 
 /// Code for a region under a schedule that [`check`] accepts.
-pub(crate) fn lower(graph: &Graph, s: &ContractionSchedule, name: &str) -> Option<(Kernel, Vec<Binding>)> {
+pub(crate) fn lower(
+    graph: &Graph,
+    s: &ContractionSchedule,
+    name: &str,
+) -> Option<(Kernel, Vec<Binding>)> {
     let mut problem = problem_of(graph, s)?;
     let modes = modes(&mut problem, graph, s);
     let blocks_n = n_of(&problem.n).div_ceil(s.tile_n as usize);
     let blocks_m = n_of(&problem.m).div_ceil(s.tile_m as usize);
     let n_batch = n_of(&problem.batch);
-    let builder = Builder::new(name, [blocks_n as u32, blocks_m as u32, n_batch as u32], n_threads(s));
+    let builder =
+        Builder::new(name, [blocks_n as u32, blocks_m as u32, n_batch as u32], n_threads(s));
     let mut g = Gen::new(graph, builder);
     // The leaves of the analysis are those of the kernel.
     g.space = problem.space.clone();
@@ -236,7 +261,9 @@ pub(crate) fn lower(graph: &Graph, s: &ContractionSchedule, name: &str) -> Optio
 
     let stages = s.stages as usize;
     let tile_k = s.tile_k as usize;
-    let most = |side: usize, tile: u32| modes.iter().map(|m| shared_elems(&m[side], tile as usize, tile_k)).max().unwrap_or(0);
+    let most = |side: usize, tile: u32| {
+        modes.iter().map(|m| shared_elems(&m[side], tile as usize, tile_k)).max().unwrap_or(0)
+    };
     let shared = [
         tiles.g.b.shared(DType::F32, stages * most(0, s.tile_m)),
         tiles.g.b.shared(DType::F32, stages * most(1, s.tile_n)),
@@ -246,10 +273,18 @@ pub(crate) fn lower(graph: &Graph, s: &ContractionSchedule, name: &str) -> Optio
     for (number, (product, [m_mode, n_mode])) in products.iter().zip(modes).enumerate() {
         let operand = |tiles: &mut Tiles<'_>, mode: Mode, tile: u32, shared: Buffer| {
             let packed = match &mode {
-                Mode::Packed(value, packing) => Some(tiles.g.packed_buffer(*value, packing.clone())),
+                Mode::Packed(value, packing) => {
+                    Some(tiles.g.packed_buffer(*value, packing.clone()))
+                }
                 _ => None,
             };
-            Operand { pitch: pitch_of(&mode, tile as usize), tile: tile as usize, mode, shared, packed }
+            Operand {
+                pitch: pitch_of(&mode, tile as usize),
+                tile: tile as usize,
+                mode,
+                shared,
+                packed,
+            }
         };
         let a = operand(&mut tiles, m_mode, s.tile_m, shared[0]);
         let b = operand(&mut tiles, n_mode, s.tile_n, shared[1]);
@@ -268,14 +303,16 @@ impl Tiles<'_> {
     fn multiply(&mut self, product: &Product, a: &Operand, b: &Operand) -> Vec<Var> {
         let s = self.s;
         let zero = self.g.b.f32(0.0);
-        let accumulators: Vec<Var> = (0..s.thread_m * s.thread_n).map(|_| self.g.b.var(zero)).collect();
+        let accumulators: Vec<Var> =
+            (0..s.thread_m * s.thread_n).map(|_| self.g.b.var(zero)).collect();
         let (n_k, tile_k) = (product.n_k(), s.tile_k as usize);
         let n_steps = n_k.div_ceil(tile_k);
         let inner = product.k.last().map_or(1, |axis| axis.extent);
         if s.stages == 1 {
             // Channels inside, taps outside: what depends on the tap only is computed once per tap.
             let nested = inner.is_multiple_of(tile_k) && inner < n_k;
-            let (outer_steps, inner_steps) = if nested { (n_k / inner, inner / tile_k) } else { (1, n_steps) };
+            let (outer_steps, inner_steps) =
+                if nested { (n_k / inner, inner / tile_k) } else { (1, n_steps) };
             let body = |tiles: &mut Self, tap: &Index, step: &Index| {
                 let scaled = tiles.g.space.scale(tap, inner_steps as i64);
                 let k_tile = tiles.g.space.add(&scaled, step);
@@ -293,15 +330,18 @@ impl Tiles<'_> {
             });
             return accumulators;
         }
-        let (size_a, size_b) = (shared_elems(&a.mode, a.tile, tile_k), shared_elems(&b.mode, b.tile, tile_k));
+        let (size_a, size_b) =
+            (shared_elems(&a.mode, a.tile, tile_k), shared_elems(&b.mode, b.tile, tile_k));
         let start = Index::constant(0);
         let first_a = self.fetch(product, a, true, &start);
         let first_b = self.fetch(product, b, false, &start);
         self.put(a, &first_a, &start);
         self.put(b, &first_b, &start);
         self.g.b.barrier();
-        let count = |lanes: &[(Index, Lanes)]| lanes.iter().map(|(_, lanes)| lanes.len()).sum::<usize>();
-        let zeros = |tiles: &mut Self, n: usize| (0..n).map(|_| tiles.g.b.var(zero)).collect::<Vec<Var>>();
+        let count =
+            |lanes: &[(Index, Lanes)]| lanes.iter().map(|(_, lanes)| lanes.len()).sum::<usize>();
+        let zeros =
+            |tiles: &mut Self, n: usize| (0..n).map(|_| tiles.g.b.var(zero)).collect::<Vec<Var>>();
         let (vars_a, vars_b) = if n_steps > 1 {
             (zeros(self, count(&first_a)), zeros(self, count(&first_b)))
         } else {
@@ -317,7 +357,8 @@ impl Tiles<'_> {
                 tiles.if_then(more, |tiles| {
                     for (operand, is_m, vars) in [(a, true, &vars_a), (b, false, &vars_b)] {
                         let loaded = tiles.fetch(product, operand, is_m, &next);
-                        let vals: Vec<Val> = loaded.iter().flat_map(|(_, lanes)| lanes.iter().copied()).collect();
+                        let vals: Vec<Val> =
+                            loaded.iter().flat_map(|(_, lanes)| lanes.iter().copied()).collect();
                         for (var, val) in vars.iter().zip(vals) {
                             tiles.g.b.set(*var, val);
                         }
@@ -325,15 +366,22 @@ impl Tiles<'_> {
                 });
             }
             let parity = tiles.g.space.rem(step, 2);
-            let (at_a, at_b) = (tiles.g.space.scale(&parity, size_a as i64), tiles.g.space.scale(&parity, size_b as i64));
+            let (at_a, at_b) = (
+                tiles.g.space.scale(&parity, size_a as i64),
+                tiles.g.space.scale(&parity, size_b as i64),
+            );
             tiles.accumulate(a, b, &at_a, &at_b, &accumulators);
             if n_steps > 1 {
                 tiles.if_then(more, |tiles| {
                     let parity = tiles.g.space.rem(&next, 2);
-                    for (operand, first, vars, size) in [(a, &first_a, &vars_a, size_a), (b, &first_b, &vars_b, size_b)] {
+                    for (operand, first, vars, size) in
+                        [(a, &first_a, &vars_a, size_a), (b, &first_b, &vars_b, size_b)]
+                    {
                         let mut vars = vars.iter();
                         let lanes = first.iter().map(|(index, lanes)| {
-                            let vals = lanes.iter().map(|_| tiles.g.b.get(*vars.next().expect("one variable per element")));
+                            let vals = lanes.iter().map(|_| {
+                                tiles.g.b.get(*vars.next().expect("one variable per element"))
+                            });
                             (index.clone(), vals.collect())
                         });
                         let lanes: Vec<(Index, Lanes)> = lanes.collect();
@@ -361,7 +409,13 @@ impl Tiles<'_> {
 
     /// Loads the thread's part of a tile into registers: the element's position in shared memory, and
     /// its lanes.
-    fn fetch(&mut self, product: &Product, operand: &Operand, is_m: bool, k_tile: &Index) -> Vec<(Index, Lanes)> {
+    fn fetch(
+        &mut self,
+        product: &Product,
+        operand: &Operand,
+        is_m: bool,
+        k_tile: &Index,
+    ) -> Vec<(Index, Lanes)> {
         let s = self.s;
         let threads = n_threads(&s) as usize;
         let (tile, tile_k, lanes) = (operand.tile, s.tile_k as usize, operand.mode.lanes());
@@ -386,13 +440,15 @@ impl Tiles<'_> {
             let (at, at_k) = match operand.mode {
                 Mode::Across(_) => {
                     let per_row = (tile_k / lanes) as i64;
-                    let (row, group) = (self.g.space.div(&number, per_row), self.g.space.rem(&number, per_row));
+                    let (row, group) =
+                        (self.g.space.div(&number, per_row), self.g.space.rem(&number, per_row));
                     let group = self.g.space.scale(&group, lanes as i64);
                     (row, self.g.space.add(&group, &lane))
                 }
                 _ => {
                     let per_k = (tile / lanes) as i64;
-                    let (k, group) = (self.g.space.div(&number, per_k), self.g.space.rem(&number, per_k));
+                    let (k, group) =
+                        (self.g.space.div(&number, per_k), self.g.space.rem(&number, per_k));
                     let group = self.g.space.scale(&group, lanes as i64);
                     (self.g.space.add(&group, &lane), k)
                 }
@@ -400,7 +456,9 @@ impl Tiles<'_> {
             let pitched = self.g.space.scale(&at_k, operand.pitch as i64);
             let shared_at = self.g.space.add(&pitched, &at);
             let condition = self.g.condition(&inside);
-            let lanes_here = if let (Mode::Packed(value, packing), Some(buffer)) = (&operand.mode, operand.packed) {
+            let lanes_here = if let (Mode::Packed(value, packing), Some(buffer)) =
+                (&operand.mode, operand.packed)
+            {
                 let (row_tiles, k_tiles) = packing.n_tiles();
                 let mut position = self.g.space.scale(&self.batch_position, row_tiles as i64);
                 position = self.g.space.add(&position, &block);
@@ -415,7 +473,8 @@ impl Tiles<'_> {
             } else {
                 self.element(side, product, &axes, &block, tile, (&at, &at_k), k_tile, inside)
             };
-            let full: Lanes = (0..lanes).map(|lane| lanes_here[lane.min(lanes_here.len() - 1)]).collect();
+            let full: Lanes =
+                (0..lanes).map(|lane| lanes_here[lane.min(lanes_here.len() - 1)]).collect();
             loaded.push((shared_at, full));
         }
         // The lanes of the positions are those of this call.
@@ -477,7 +536,11 @@ impl Tiles<'_> {
         for (round, (index, vals)) in loaded.iter().enumerate() {
             // The last round may be for some threads only.
             let number = self.g.space.add_constant(&self.thread, (round * threads) as i64);
-            let inside = if number.hi >= n_vectors as i64 { vec![(number, n_vectors as i64)] } else { Vec::new() };
+            let inside = if number.hi >= n_vectors as i64 {
+                vec![(number, n_vectors as i64)]
+            } else {
+                Vec::new()
+            };
             let condition = self.g.condition(&inside);
             let at = self.g.space.add(index, start);
             let rest = self.g.space.add_constant(&at, -at.base);
@@ -486,7 +549,13 @@ impl Tiles<'_> {
             match operand.mode {
                 Mode::Across(_) => {
                     for (lane, &x) in vals.iter().enumerate() {
-                        self.g.b.store(operand.shared, val, offset + (lane * operand.pitch) as i32, &[x], mask);
+                        self.g.b.store(
+                            operand.shared,
+                            val,
+                            offset + (lane * operand.pitch) as i32,
+                            &[x],
+                            mask,
+                        );
                     }
                 }
                 _ => self.g.b.store(operand.shared, val, offset, vals, mask),
@@ -516,7 +585,14 @@ impl Tiles<'_> {
     }
 
     /// Multiplies the tiles in shared memory.
-    fn accumulate(&mut self, a: &Operand, b: &Operand, at_a: &Index, at_b: &Index, accumulators: &[Var]) {
+    fn accumulate(
+        &mut self,
+        a: &Operand,
+        b: &Operand,
+        at_a: &Index,
+        at_b: &Index,
+        accumulators: &[Var],
+    ) {
         let s = self.s;
         let row = self.thread_row(0);
         let row = self.g.space.add(&row, at_a);
@@ -532,11 +608,23 @@ impl Tiles<'_> {
         for k in 0..s.tile_k as usize {
             let mut fragment_a = Vec::new();
             for i in (0..s.thread_m as usize).step_by(width_m) {
-                fragment_a.extend(self.g.b.load(a.shared, row, (k * a.pitch + i) as i32, width_m, None));
+                fragment_a.extend(self.g.b.load(
+                    a.shared,
+                    row,
+                    (k * a.pitch + i) as i32,
+                    width_m,
+                    None,
+                ));
             }
             let mut fragment_b = Vec::new();
             for c in 0..n_chunks {
-                fragment_b.extend(self.g.b.load(b.shared, column, (k * b.pitch + c * chunk_distance) as i32, chunk, None));
+                fragment_b.extend(self.g.b.load(
+                    b.shared,
+                    column,
+                    (k * b.pitch + c * chunk_distance) as i32,
+                    chunk,
+                    None,
+                ));
             }
             for (i, &x) in fragment_a.iter().enumerate() {
                 for (j, &y) in fragment_b.iter().enumerate() {
@@ -555,18 +643,24 @@ impl Tiles<'_> {
         let s = self.s;
         let chunk = self.chunk();
         let n_chunks = s.thread_n as usize / chunk;
-        let sums: Vec<Vec<Val>> =
-            accumulators.iter().map(|vars| vars.iter().map(|&var| self.g.b.get(var)).collect()).collect();
+        let sums: Vec<Vec<Val>> = accumulators
+            .iter()
+            .map(|vars| vars.iter().map(|&var| self.g.b.get(var)).collect())
+            .collect();
         let graph = self.g.graph;
-        let buffers: Vec<Buffer> = (0..graph.outputs.len()).map(|i| self.g.output_buffer(i)).collect();
+        let buffers: Vec<Buffer> =
+            (0..graph.outputs.len()).map(|i| self.g.output_buffer(i)).collect();
         let targets = self.problem.targets.clone();
         let (m, n) = (self.problem.m.clone(), self.problem.n.clone());
         let lane = self.g.set_lanes(chunk);
         for i in 0..s.thread_m as usize {
             for c in 0..n_chunks {
                 let first = i * s.thread_n as usize + c * chunk;
-                self.g.seeds =
-                    products.iter().zip(&sums).map(|(product, sums)| (product.node, sums[first..first + chunk].to_vec())).collect();
+                self.g.seeds = products
+                    .iter()
+                    .zip(&sums)
+                    .map(|(product, sums)| (product.node, sums[first..first + chunk].to_vec()))
+                    .collect();
                 let (row, column) = (self.thread_row(i), self.thread_column(c));
                 let space = &mut self.g.space;
                 let base = space.scale(&self.block_m, i64::from(s.tile_m));
@@ -581,12 +675,18 @@ impl Tiles<'_> {
                     }
                 }
                 let rows = space.delinear(&row.within(0, n_of(&m) as i64 - 1), &extents_of(&m));
-                let columns = space.delinear(&column.within(0, n_of(&n) as i64 - 1), &extents_of(&n));
+                let columns =
+                    space.delinear(&column.within(0, n_of(&n) as i64 - 1), &extents_of(&n));
                 let mut with = self.batch.clone();
                 with.extend(m.iter().map(|axis| axis.leaf).zip(rows));
                 with.extend(n.iter().map(|axis| axis.leaf).zip(columns));
-                for ((target, &output), &buffer) in targets.iter().zip(&graph.outputs).zip(&buffers) {
-                    let index: Vec<Index> = target.index.iter().map(|i| self.g.space.substitute_all(i, &with)).collect();
+                for ((target, &output), &buffer) in targets.iter().zip(&graph.outputs).zip(&buffers)
+                {
+                    let index: Vec<Index> = target
+                        .index
+                        .iter()
+                        .map(|i| self.g.space.substitute_all(i, &with))
+                        .collect();
                     let mut inside = inside.clone();
                     for (i, extent) in &target.inside {
                         let i = self.g.space.substitute_all(i, &with);
@@ -637,7 +737,8 @@ pub(crate) fn first_schedule(graph: &Graph) -> Option<ContractionSchedule> {
         let blocks = rows.div_ceil(*tile_m as usize) * columns.div_ceil(*tile_n as usize) * n_batch;
         // A grid of few blocks leaves processors idle, the more so the larger the tile.
         let fill = (blocks as f64 / 4.0).min(1.0).powf(0.5);
-        let work = (blocks as u32 * tile_m * tile_n) as f64 * if blocks > (1 << 20) { 1e3 } else { 1.0 };
+        let work =
+            (blocks as u32 * tile_m * tile_n) as f64 * if blocks > (1 << 20) { 1e3 } else { 1.0 };
         work / efficiency / fill
     };
     let best = shapes.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are shapes");
@@ -675,7 +776,15 @@ pub(crate) fn neighbours(s: &ContractionSchedule) -> Vec<(&'static str, Contract
         ("stages", ContractionSchedule { stages: 3 - s.stages.clamp(1, 2), ..s }),
         ("pack-lhs", ContractionSchedule { pack_lhs: 1 - s.pack_lhs.min(1), ..s }),
         ("pack-rhs", ContractionSchedule { pack_rhs: 1 - s.pack_rhs.min(1), ..s }),
-        ("swap", ContractionSchedule { swap: 1 - s.swap.min(1), pack_lhs: s.pack_rhs, pack_rhs: s.pack_lhs, ..s }),
+        (
+            "swap",
+            ContractionSchedule {
+                swap: 1 - s.swap.min(1),
+                pack_lhs: s.pack_rhs,
+                pack_rhs: s.pack_lhs,
+                ..s
+            },
+        ),
         ("vector-scalar", ContractionSchedule { vector: if s.vector == 1 { 4 } else { 1 }, ..s }),
     ]
 }

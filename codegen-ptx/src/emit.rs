@@ -157,7 +157,8 @@ impl<'k> Emitter<'k> {
         for (buffer, decl) in &kernel.buffers {
             match decl.space {
                 Space::Shared => {
-                    shared_bytes = shared_bytes.next_multiple_of(u64::from(decl.align_bytes.max(16)));
+                    shared_bytes =
+                        shared_bytes.next_multiple_of(u64::from(decl.align_bytes.max(16)));
                     shared_offsets.insert(buffer, shared_bytes as u32);
                     shared_bytes += decl.dtype.bytes_for(decl.n_elems) as u64;
                 }
@@ -170,7 +171,11 @@ impl<'k> Emitter<'k> {
         n_regs.insert(RegClass::B64, params.len() as u32);
         let max = Target::STATIC_SHARED_BYTES.min(target.spec().shared_per_block_bytes);
         if shared_bytes > u64::from(max) {
-            return Err(EmitError::SharedMemory { kernel: kernel.name.clone(), n_bytes: shared_bytes, max });
+            return Err(EmitError::SharedMemory {
+                kernel: kernel.name.clone(),
+                n_bytes: shared_bytes,
+                max,
+            });
         }
         let mut emitter = Emitter {
             kernel,
@@ -204,8 +209,12 @@ impl<'k> Emitter<'k> {
 
     fn finish(mut self) -> Result<Entry, EmitError> {
         self.inst(Op::Ret, Vec::new());
-        let params = self.params.values().map(|&(idx, _)| Param { name: format!("p{idx}"), ty: ParamType::U64 });
-        let align_bytes = self.kernel.buffers.values().map(|decl| decl.align_bytes).max().unwrap_or(16).max(16);
+        let params = self
+            .params
+            .values()
+            .map(|&(idx, _)| Param { name: format!("p{idx}"), ty: ParamType::U64 });
+        let align_bytes =
+            self.kernel.buffers.values().map(|decl| decl.align_bytes).max().unwrap_or(16).max(16);
         let shared = (self.shared_bytes > 0).then(|| ast::Shared {
             name: "smem".to_owned(),
             align_bytes,
@@ -387,14 +396,25 @@ impl<'k> Emitter<'k> {
             Stmt::Store { buffer, index, offset, srcs, mask } => {
                 self.store(*buffer, *index, *offset, srcs, *mask)?;
             }
-            Stmt::CopyAsync { dst, dst_index, dst_offset, src, src_index, src_offset, n_elems, mask } => {
+            Stmt::CopyAsync {
+                dst,
+                dst_index,
+                dst_offset,
+                src,
+                src_index,
+                src_offset,
+                n_elems,
+                mask,
+            } => {
                 let (dst, src) = ((*dst, *dst_index, *dst_offset), (*src, *src_index, *src_offset));
                 self.copy_async(dst, src, *n_elems, *mask)?;
             }
             Stmt::CopyCommit => self.inst(Op::CpAsyncCommit, Vec::new()),
             Stmt::CopyWait(n) => self.inst(Op::CpAsyncWait, vec![int(*n)]),
             Stmt::Barrier => self.inst(Op::BarSync, vec![int(0)]),
-            Stmt::For { counter, from, to, step, body } => self.for_loop(*counter, *from, *to, *step, body)?,
+            Stmt::For { counter, from, to, step, body } => {
+                self.for_loop(*counter, *from, *to, *step, body)?
+            }
             Stmt::If { cond, then, otherwise } => self.branches(*cond, then, otherwise)?,
         }
         Ok(())
@@ -460,7 +480,9 @@ impl<'k> Emitter<'k> {
                 Stmt::Let(_, Expr::Binary(op, ..)) => {
                     !matches!(op, crate::kir::BinaryOp::Div | crate::kir::BinaryOp::Rem)
                 }
-                Stmt::Let(_, Expr::Unary(op, _)) => matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not),
+                Stmt::Let(_, Expr::Unary(op, _)) => {
+                    matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not)
+                }
                 Stmt::Let(_, Expr::ShuffleXor(..)) => false,
                 Stmt::Let(..) => true,
                 _ => false,
@@ -469,7 +491,11 @@ impl<'k> Emitter<'k> {
 
     fn branches(&mut self, cond: Val, then: &[Stmt], otherwise: &[Stmt]) -> Result<(), EmitError> {
         let guard = self.guard_of(cond)?;
-        if otherwise.is_empty() && self.guard.is_none() && self.is_short(then) && !self.is_assigned(guard.pred) {
+        if otherwise.is_empty()
+            && self.guard.is_none()
+            && self.is_short(then)
+            && !self.is_assigned(guard.pred)
+        {
             self.guard = Some(guard);
             self.stmts(then)?;
             self.guard = None;

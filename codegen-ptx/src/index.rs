@@ -70,11 +70,7 @@ impl Index {
 
     /// Its value, if it is the same everywhere.
     pub fn as_constant(&self) -> Option<i64> {
-        if self.lo == self.hi {
-            Some(self.lo)
-        } else {
-            None
-        }
+        if self.lo == self.hi { Some(self.lo) } else { None }
     }
 
     /// The same form, known to lie in `lo..=hi`.
@@ -100,7 +96,14 @@ impl Space {
     }
 
     /// A leaf whose value depends on those of other forms, such as an index that was loaded.
-    pub fn leaf_depending(&mut self, val: Option<Val>, lo: i64, hi: i64, depth: u32, on: &[Index]) -> Index {
+    pub fn leaf_depending(
+        &mut self,
+        val: Option<Val>,
+        lo: i64,
+        hi: i64,
+        depth: u32,
+        on: &[Index],
+    ) -> Index {
         let atom = Atom(self.atoms.len() as u32);
         let mut leaves = vec![atom];
         for index in on {
@@ -108,7 +111,11 @@ impl Space {
         }
         leaves.sort_unstable();
         leaves.dedup();
-        let depth = leaves.iter().filter(|&&a| a != atom).map(|&a| self.data(a).depth).fold(depth, u32::max);
+        let depth = leaves
+            .iter()
+            .filter(|&&a| a != atom)
+            .map(|&a| self.data(a).depth)
+            .fold(depth, u32::max);
         self.atoms.push(AtomData { kind: AtomKind::Leaf(atom.0), lo, hi, depth, val, leaves });
         if lo == hi {
             return Index::constant(lo);
@@ -144,7 +151,8 @@ impl Space {
 
     /// The leaves that a form may depend on.
     pub fn leaves(&self, index: &Index) -> Vec<Atom> {
-        let mut leaves: Vec<Atom> = index.terms.iter().flat_map(|(a, _)| self.data(*a).leaves.iter().copied()).collect();
+        let mut leaves: Vec<Atom> =
+            index.terms.iter().flat_map(|(a, _)| self.data(*a).leaves.iter().copied()).collect();
         leaves.sort_unstable();
         leaves.dedup();
         leaves
@@ -153,7 +161,8 @@ impl Space {
     /// Number of iterations of an unknown leaf that stands for a loop (as [`moves::loop_leaves`] makes them).
     pub fn loop_extent(&self, leaf: Atom) -> Option<u64> {
         let data = self.data(leaf);
-        (data.depth == moves::LOOP_DEPTH && data.val.is_none() && data.leaves.len() == 1).then(|| (data.hi + 1) as u64)
+        (data.depth == moves::LOOP_DEPTH && data.val.is_none() && data.leaves.len() == 1)
+            .then(|| (data.hi + 1) as u64)
     }
 
     /// Range of an atom, both ends inclusive.
@@ -233,7 +242,12 @@ impl Space {
     pub fn add(&mut self, a: &Index, b: &Index) -> Index {
         if b.terms.is_empty() {
             let c = b.base;
-            return Index { base: a.base + c, terms: a.terms.clone(), lo: a.lo.saturating_add(c), hi: a.hi.saturating_add(c) };
+            return Index {
+                base: a.base + c,
+                terms: a.terms.clone(),
+                lo: a.lo.saturating_add(c),
+                hi: a.hi.saturating_add(c),
+            };
         }
         if a.terms.is_empty() {
             return self.add(b, a);
@@ -326,13 +340,18 @@ impl Space {
 
     /// For `r = g·x + s` with `0 ≤ s < g`, where `g` divides `n`: `(g, x, s)`.
     fn factor(&mut self, r: &Index, n: i64) -> Option<(i64, Index, Index)> {
-        let mut candidates: Vec<i64> = r.terms.iter().map(|(_, c)| gcd(c.abs(), n)).filter(|g| *g > 1).collect();
+        let mut candidates: Vec<i64> =
+            r.terms.iter().map(|(_, c)| gcd(c.abs(), n)).filter(|g| *g > 1).collect();
         candidates.sort_unstable();
         candidates.dedup();
         for &g in candidates.iter().rev() {
             let (x, s) = self.split(r, g);
             if s.lo >= 0 && s.hi < g {
-                let x = if s.terms.is_empty() && s.base == 0 { x.within(r.lo.div_euclid(g), r.hi.div_euclid(g)) } else { x };
+                let x = if s.terms.is_empty() && s.base == 0 {
+                    x.within(r.lo.div_euclid(g), r.hi.div_euclid(g))
+                } else {
+                    x
+                };
                 let x = x.within(r.lo.div_euclid(g), r.hi.div_euclid(g));
                 return Some((g, x, s));
             }
@@ -367,7 +386,8 @@ impl Space {
         {
             return self.div(&x, m * n).within(lo, hi);
         }
-        self.intern(AtomKind::Div(r.clone(), n), &r, r.lo.div_euclid(n), r.hi.div_euclid(n)).within(lo, hi)
+        self.intern(AtomKind::Div(r.clone(), n), &r, r.lo.div_euclid(n), r.hi.div_euclid(n))
+            .within(lo, hi)
     }
 
     /// `e − n·⌊e / n⌋` for a positive `n`.
@@ -429,7 +449,9 @@ impl Space {
 
     /// The form with leaves replaced.
     pub fn substitute_all(&mut self, e: &Index, with: &[(Atom, Index)]) -> Index {
-        let touched = |space: &Self, atom: Atom| with.iter().any(|(leaf, _)| space.data(atom).leaves.binary_search(leaf).is_ok());
+        let touched = |space: &Self, atom: Atom| {
+            with.iter().any(|(leaf, _)| space.data(atom).leaves.binary_search(leaf).is_ok())
+        };
         if !e.terms.iter().any(|(atom, _)| touched(self, *atom)) {
             return e.clone();
         }

@@ -58,8 +58,12 @@ impl Scalar {
             DType::F64 => Scalar::F64,
             DType::F32 | DType::F16 | DType::BF16 => Scalar::F32,
             DType::I64 => Scalar::I64,
-            DType::I32 | DType::I16 | DType::I8 | DType::U16 | DType::U8 | DType::Bool => Scalar::I32,
-            DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 | DType::U32 | DType::U64 => return None,
+            DType::I32 | DType::I16 | DType::I8 | DType::U16 | DType::U8 | DType::Bool => {
+                Scalar::I32
+            }
+            DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 | DType::U32 | DType::U64 => {
+                return None;
+            }
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Regions and schedules to kernels: kernel IR, kernel families, PTX emission, assembling.
 
 pub mod assemble;
-pub mod emit;
 pub mod bindings;
 mod contraction;
+pub mod emit;
 pub mod index;
 pub mod kir;
 pub mod lower;
@@ -14,8 +14,11 @@ mod row;
 pub mod target;
 mod value;
 
-pub use emit::{EmitError, emit};
 pub use bindings::{Binding, Packing};
-pub use lower::{Family, Illegal, LowerError, Lowered, check, classify, first_choices, first_schedule, lower, neighbours, schedule_of};
+pub use emit::{EmitError, emit};
+pub use lower::{
+    Family, Illegal, LowerError, Lowered, check, classify, first_choices, first_schedule, lower,
+    neighbours, schedule_of,
+};
 pub use predict::{CPU_DEVICE, Chip, H200, Prediction, predict};
 pub use target::Target;

@@ -89,18 +89,28 @@ const MAX_WORK_PER_ELEM: f64 = 4e6;
 const MAX_STATIC_OPS: f64 = 20_000.0;
 
 fn is_bounded(graph: &Graph) -> bool {
-    let n_elems = graph.outputs.iter().map(|&output| graph.ty(output).n_elems()).max().unwrap_or(1).max(1);
-    let fits = |work: predict::Work| work.n_ops <= MAX_WORK_PER_ELEM * n_elems as f64 && work.n_static <= MAX_STATIC_OPS;
+    let n_elems =
+        graph.outputs.iter().map(|&output| graph.ty(output).n_elems()).max().unwrap_or(1).max(1);
+    let fits = |work: predict::Work| {
+        work.n_ops <= MAX_WORK_PER_ELEM * n_elems as f64 && work.n_static <= MAX_STATIC_OPS
+    };
     predict::thread_work(graph).is_some_and(fits)
 }
 
 /// The first thing in a region that no family can do, with the reason.
 fn unsupported(region: &Region) -> Option<(String, &'static str)> {
-    let row_major = |layout: &Layout, value: Value| *layout == Layout::row_major(&region.graph.ty(value).extents());
+    let row_major = |layout: &Layout, value: Value| {
+        *layout == Layout::row_major(&region.graph.ty(value).extents())
+    };
     let loads = region.loads.iter().zip(region.graph.inputs());
     let mut stores = region.stores.iter().zip(region.graph.outputs.iter().copied());
-    if let Some((_, value)) = loads.chain(stores.by_ref()).find(|(layout, value)| !row_major(layout, *value)) {
-        return Some((format!("{value}: {}", region.graph.ty(value)), "its layout is not row-major"));
+    if let Some((_, value)) =
+        loads.chain(stores.by_ref()).find(|(layout, value)| !row_major(layout, *value))
+    {
+        return Some((
+            format!("{value}: {}", region.graph.ty(value)),
+            "its layout is not row-major",
+        ));
     }
     math::unsupported(&region.graph)
 }
@@ -139,7 +149,9 @@ pub fn schedule_of(region: &Region, family: Family) -> Option<Schedule> {
         Family::Pointwise if !is_bounded(&region.graph) => None,
         Family::Pointwise => Some(Schedule::Pointwise(pointwise::first_schedule(&region.graph))),
         Family::Row => row::first_schedule(&region.graph).map(Schedule::Row),
-        Family::Contraction => contraction::first_schedule(&region.graph).map(Schedule::Contraction),
+        Family::Contraction => {
+            contraction::first_schedule(&region.graph).map(Schedule::Contraction)
+        }
     }
 }
 
@@ -150,10 +162,13 @@ pub fn neighbours(region: &Region, schedule: &Schedule) -> Vec<(&'static str, Sc
             let moves = pointwise::neighbours(&region.graph, s);
             moves.into_iter().map(|(name, s)| (name, Schedule::Pointwise(s))).collect()
         }
-        Schedule::Row(s) => row::neighbours(s).into_iter().map(|(name, s)| (name, Schedule::Row(s))).collect(),
-        Schedule::Contraction(s) => {
-            contraction::neighbours(s).into_iter().map(|(name, s)| (name, Schedule::Contraction(s))).collect()
+        Schedule::Row(s) => {
+            row::neighbours(s).into_iter().map(|(name, s)| (name, Schedule::Row(s))).collect()
         }
+        Schedule::Contraction(s) => contraction::neighbours(s)
+            .into_iter()
+            .map(|(name, s)| (name, Schedule::Contraction(s)))
+            .collect(),
     };
     moves.into_iter().filter(|(_, schedule)| check(region, schedule).is_ok()).collect()
 }
@@ -168,25 +183,42 @@ pub fn check(region: &Region, schedule: &Schedule) -> Result<(), Illegal> {
         return Err(Illegal::Unsupported { node, reason });
     }
     match schedule {
-        Schedule::Pointwise(_) if !is_bounded(&region.graph) => Err(Illegal::Family { family: "pointwise" }),
+        Schedule::Pointwise(_) if !is_bounded(&region.graph) => {
+            Err(Illegal::Family { family: "pointwise" })
+        }
         Schedule::Pointwise(s) => check_pointwise(s),
         Schedule::Row(s) => row::check(&region.graph, s),
         Schedule::Contraction(s) => contraction::check(&region.graph, s),
     }
 }
 
-pub(crate) fn parameter(parameter: &'static str, value: u32, ok: bool, allowed: &'static str) -> Result<(), Illegal> {
+pub(crate) fn parameter(
+    parameter: &'static str,
+    value: u32,
+    ok: bool,
+    allowed: &'static str,
+) -> Result<(), Illegal> {
     if ok { Ok(()) } else { Err(Illegal::Parameter { parameter, value, allowed }) }
 }
 
 pub(crate) fn check_threads(threads: u32) -> Result<(), Illegal> {
-    parameter("threads", threads, (32..=1024).contains(&threads) && threads.is_multiple_of(32), "a multiple of 32 up to 1024")
+    parameter(
+        "threads",
+        threads,
+        (32..=1024).contains(&threads) && threads.is_multiple_of(32),
+        "a multiple of 32 up to 1024",
+    )
 }
 
 fn check_pointwise(s: &PointwiseSchedule) -> Result<(), Illegal> {
     check_threads(s.threads)?;
     parameter("vector", s.vector, matches!(s.vector, 1 | 2 | 4), "1, 2 or 4")?;
-    parameter("elems", s.elems, (1..=16).contains(&s.elems) && s.elems.is_multiple_of(s.vector), "a multiple of `vector` up to 16")
+    parameter(
+        "elems",
+        s.elems,
+        (1..=16).contains(&s.elems) && s.elems.is_multiple_of(s.vector),
+        "a multiple of `vector` up to 16",
+    )
 }
 
 /// The kernel of a region under a schedule.
@@ -195,7 +227,8 @@ fn check_pointwise(s: &PointwiseSchedule) -> Result<(), Illegal> {
 ///
 /// If the schedule does not fit the region: what [`check`] says.
 pub fn lower(region: &Region, schedule: &Schedule) -> Result<Lowered, LowerError> {
-    check(region, schedule).map_err(|illegal| LowerError::Illegal { schedule: *schedule, illegal })?;
+    check(region, schedule)
+        .map_err(|illegal| LowerError::Illegal { schedule: *schedule, illegal })?;
     let name = format!("{}_kernel", schedule.family());
     let lowered = match schedule {
         Schedule::Pointwise(s) => Some(pointwise::lower(&region.graph, s, &name)),

@@ -31,7 +31,10 @@ pub(crate) fn unsupported(graph: &Graph) -> Option<(String, &'static str)> {
         }
         let NodeKind::Apply(op, _, args) = &node.kind else { continue };
         let name = || format!("{value}: {op}");
-        let f64_approximation = matches!(op, Op::Exp | Op::Log | Op::Erf | Op::Tanh | Op::Sigmoid | Op::Sin | Op::Cos | Op::Pow);
+        let f64_approximation = matches!(
+            op,
+            Op::Exp | Op::Log | Op::Erf | Op::Tanh | Op::Sigmoid | Op::Sin | Op::Cos | Op::Pow
+        );
         if f64_approximation && node.ty.dtype == DType::F64 {
             return Some((name(), "there is no f64 version of the function"));
         }
@@ -147,7 +150,8 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
             wrap(b, magnitude, types.out)
         }
         Op::Sign => {
-            let (zero, one, minus) = (number(b, types.out, 0.0), number(b, types.out, 1.0), number(b, types.out, -1.0));
+            let (zero, one, minus) =
+                (number(b, types.out, 0.0), number(b, types.out, 1.0), number(b, types.out, -1.0));
             let (above, below) = (b.lt(zero, x[0]), b.lt(x[0], zero));
             // A zero and a NaN stay what they are.
             let rest = if float { x[0] } else { zero };
@@ -210,7 +214,8 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
         Op::Mod => {
             let rest = int_division(b, BinaryOp::Rem, types.out, x);
             let zero = number(b, types.out, 0.0);
-            let (nonzero, negative, negative_divisor) = (b.ne(rest, zero), b.lt(rest, zero), b.lt(x[1], zero));
+            let (nonzero, negative, negative_divisor) =
+                (b.ne(rest, zero), b.lt(rest, zero), b.lt(x[1], zero));
             let differs = b.xor(negative, negative_divisor);
             let differs = b.and(differs, nonzero);
             let up = b.add(rest, x[1]);
@@ -319,12 +324,29 @@ fn log(b: &mut Builder, x: Val) -> Val {
 }
 
 /// erf(x)/x in x² on [0, 1]; error 1.2e-9.
-#[allow(clippy::approx_constant, reason = "the first coefficient of the fit, not the limit that it is near")]
-const ERF_NEAR: [f32; 7] =
-    [1.128_379_1, -0.376_126_26, 0.112_836, -0.026_854_444, 0.005_189_535, -0.000_802_084_2, 0.000_078_891_215];
+#[allow(
+    clippy::approx_constant,
+    reason = "the first coefficient of the fit, not the limit that it is near"
+)]
+const ERF_NEAR: [f32; 7] = [
+    1.128_379_1,
+    -0.376_126_26,
+    0.112_836,
+    -0.026_854_444,
+    0.005_189_535,
+    -0.000_802_084_2,
+    0.000_078_891_215,
+];
 /// −ln erfc(x) on [1, 4]; error of erfc 1.0e-9.
-const ERFC_FAR: [f32; 7] =
-    [0.000_353_715_82, 1.127_04, 0.638_225_7, 0.103_037_395, -0.021_805_33, 0.002_939_61, -0.000_185_574_26];
+const ERFC_FAR: [f32; 7] = [
+    0.000_353_715_82,
+    1.127_04,
+    0.638_225_7,
+    0.103_037_395,
+    -0.021_805_33,
+    0.002_939_61,
+    -0.000_185_574_26,
+];
 
 fn erf(b: &mut Builder, x: Val) -> Val {
     let magnitude = b.unary(UnaryOp::Abs, x);
@@ -347,7 +369,8 @@ fn erf(b: &mut Builder, x: Val) -> Val {
 }
 
 /// (tanh(x)/x − 1)/x² in x² on [0, 0.36]; error 2.6e-9 of tanh(x)/x.
-const TANH_NEAR: [f32; 5] = [-0.333_333, 0.133_319_59, -0.053_786_684, 0.020_805_381, -0.005_905_865];
+const TANH_NEAR: [f32; 5] =
+    [-0.333_333, 0.133_319_59, -0.053_786_684, 0.020_805_381, -0.005_905_865];
 
 fn tanh(b: &mut Builder, x: Val) -> Val {
     let magnitude = b.unary(UnaryOp::Abs, x);
@@ -434,7 +457,9 @@ fn pow(b: &mut Builder, types: &Types, x: &[Val]) -> Val {
         return wrap(b, power, types.out);
     }
     match known {
-        Some(n) if n == n.trunc() && (0.0..=8.0).contains(&n) => return whole_power(b, types.out, x[0], n as i64),
+        Some(n) if n == n.trunc() && (0.0..=8.0).contains(&n) => {
+            return whole_power(b, types.out, x[0], n as i64);
+        }
         Some(n) if n == n.trunc() && (-8.0..0.0).contains(&n) => {
             let power = whole_power(b, types.out, x[0], -n as i64);
             return b.unary(UnaryOp::Recip, power);

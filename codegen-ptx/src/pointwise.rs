@@ -18,8 +18,13 @@ fn vector_of(graph: &Graph, schedule: &PointwiseSchedule) -> usize {
 }
 
 /// Code for a region under a schedule.
-pub(crate) fn lower(graph: &Graph, schedule: &PointwiseSchedule, name: &str) -> (Kernel, Vec<Binding>) {
-    let sizes: Vec<usize> = graph.outputs.iter().map(|&output| graph.ty(output).n_elems()).collect();
+pub(crate) fn lower(
+    graph: &Graph,
+    schedule: &PointwiseSchedule,
+    name: &str,
+) -> (Kernel, Vec<Binding>) {
+    let sizes: Vec<usize> =
+        graph.outputs.iter().map(|&output| graph.ty(output).n_elems()).collect();
     let n_elems = sizes.iter().copied().max().unwrap_or(0).max(1);
     let vector = vector_of(graph, schedule);
     let n_groups = (schedule.elems as usize / vector).max(1);
@@ -65,13 +70,19 @@ pub(crate) fn first_schedule(graph: &Graph) -> PointwiseSchedule {
 }
 
 /// Schedules one move away.
-pub(crate) fn neighbours(graph: &Graph, schedule: &PointwiseSchedule) -> Vec<(&'static str, PointwiseSchedule)> {
+pub(crate) fn neighbours(
+    graph: &Graph,
+    schedule: &PointwiseSchedule,
+) -> Vec<(&'static str, PointwiseSchedule)> {
     let s = *schedule;
     let mut moves = vec![
         ("pointwise-more-threads", PointwiseSchedule { threads: s.threads * 2, ..s }),
         ("pointwise-fewer-threads", PointwiseSchedule { threads: s.threads / 2, ..s }),
         ("pointwise-more-elems", PointwiseSchedule { elems: s.elems * 2, ..s }),
-        ("pointwise-wider", PointwiseSchedule { vector: s.vector * 2, elems: s.elems.max(s.vector * 2), ..s }),
+        (
+            "pointwise-wider",
+            PointwiseSchedule { vector: s.vector * 2, elems: s.elems.max(s.vector * 2), ..s },
+        ),
         ("pointwise-narrower", PointwiseSchedule { vector: s.vector / 2, ..s }),
     ];
     if s.elems / 2 >= s.vector {

@@ -182,18 +182,26 @@ pub fn thread_work(graph: &Graph) -> Option<Work> {
     }
     let trips = |space: &Space, index: &[Index]| {
         let leaves: BTreeSet<_> = index.iter().flat_map(|i| space.leaves(i)).collect();
-        leaves.into_iter().filter_map(|leaf| space.loop_extent(leaf)).fold(n as f64, |trips, n| trips * n as f64)
+        leaves
+            .into_iter()
+            .filter_map(|leaf| space.loop_extent(leaf))
+            .fold(n as f64, |trips, n| trips * n as f64)
     };
     // Distance between the loads of neighbouring elements: of the first two positions, in the affine part.
     let fastest = |space: &mut Space, address: &Index| {
-        positions.iter().find_map(|&leaf| {
-            if !space.depends_on(address, leaf) {
-                return None;
-            }
-            let at = |space: &mut Space, x: i64| space.substitute(address, leaf, &Index::constant(x));
-            let (first, second) = (at(space, 0), at(space, 1));
-            Some(if first.terms == second.terms { second.base - first.base } else { 2 })
-        }).or(Some(0))
+        positions
+            .iter()
+            .find_map(|&leaf| {
+                if !space.depends_on(address, leaf) {
+                    return None;
+                }
+                let at = |space: &mut Space, x: i64| {
+                    space.substitute(address, leaf, &Index::constant(x))
+                };
+                let (first, second) = (at(space, 0), at(space, 1));
+                Some(if first.terms == second.terms { second.base - first.base } else { 2 })
+            })
+            .or(Some(0))
     };
     work(&mut space, graph, &outputs, &trips, &fastest, false)
 }
@@ -201,7 +209,8 @@ pub fn thread_work(graph: &Graph) -> Option<Work> {
 /// The work of the row family.
 fn row_work(graph: &Graph, plan: &row::Plan, kept: bool) -> Option<Work> {
     let mut space = plan.space.clone();
-    let outputs: Vec<Vec<Index>> = plan.outputs.iter().map(|columns| columns.index.clone()).collect();
+    let outputs: Vec<Vec<Index>> =
+        plan.outputs.iter().map(|columns| columns.index.clone()).collect();
     let extents = |space: &Space, leaf| space.range_of(leaf).1 as f64 + 1.0;
     let n_rows: f64 = plan.row_extents.iter().map(|&n| n as f64).product();
     let trips = |space: &Space, index: &[Index]| {
@@ -211,7 +220,8 @@ fn row_work(graph: &Graph, plan: &row::Plan, kept: bool) -> Option<Work> {
     };
     // The innermost leaf of the address that is not a row's: columns or a reduction.
     let fastest = |space: &mut Space, address: &Index| {
-        let mut leaves = space.leaves(address).into_iter().filter(|leaf| !plan.row_leaves.contains(leaf));
+        let mut leaves =
+            space.leaves(address).into_iter().filter(|leaf| !plan.row_leaves.contains(leaf));
         let last = leaves.rfind(|&leaf| space.range_of(leaf).1 > 0);
         last.map_or(Some(0), |leaf| space.coefficient(address, leaf))
     };
@@ -246,25 +256,37 @@ pub fn predict(region: &Region, schedule: &Schedule, chip: &Chip) -> Option<Pred
             // Indices, bounds and the store of a group of lanes.
             let overhead = n_threads * 24.0 / chip.ops_per_ns;
             let n_blocks = (n_threads / f64::from(s.threads)).ceil();
-            Some(prediction((scalar_ns(&work, f64::from(s.vector)) + overhead) / fill(n_blocks), work.n_ops))
+            Some(prediction(
+                (scalar_ns(&work, f64::from(s.vector)) + overhead) / fill(n_blocks),
+                work.n_ops,
+            ))
         }
         Schedule::Row(s) => {
             let plan = row::Plan::of(graph)?;
             let longest = plan.stages.iter().map(|stage| stage.length).max().unwrap_or(0);
-            let rounds = longest.div_ceil((s.threads_per_row * s.vector) as usize) * s.vector as usize;
+            let rounds =
+                longest.div_ceil((s.threads_per_row * s.vector) as usize) * s.vector as usize;
             let mut work = row_work(graph, &plan, rounds <= s.keep as usize)?;
             let flops = work.n_ops;
             let n_rows: f64 = plan.row_extents.iter().map(|&n| n as f64).product();
             // Threads without an element go along.
             let step = f64::from(s.threads_per_row * s.vector);
             let used: f64 = plan.stages.iter().map(|stage| stage.length as f64).sum();
-            let taken: f64 = plan.stages.iter().map(|stage| (stage.length as f64 / step).ceil() * step).sum();
+            let taken: f64 =
+                plan.stages.iter().map(|stage| (stage.length as f64 / step).ceil() * step).sum();
             work.n_ops *= taken / used;
             let warps = n_rows * f64::from(s.threads_per_row) / 32.0;
-            let exchange = warps * plan.stages.len() as f64 * f64::from(s.threads_per_row.min(32)).log2() * 64.0 / chip.ops_per_ns;
+            let exchange = warps
+                * plan.stages.len() as f64
+                * f64::from(s.threads_per_row.min(32)).log2()
+                * 64.0
+                / chip.ops_per_ns;
             let overhead = n_rows * f64::from(s.threads_per_row) * 40.0 / chip.ops_per_ns;
             let n_blocks = (n_rows / f64::from(s.rows_per_block)).ceil();
-            Some(prediction((scalar_ns(&work, f64::from(s.vector)) + exchange + overhead) / fill(n_blocks), flops))
+            Some(prediction(
+                (scalar_ns(&work, f64::from(s.vector)) + exchange + overhead) / fill(n_blocks),
+                flops,
+            ))
         }
         Schedule::Contraction(s) => {
             let shape = contraction::shape(graph, s)?;
@@ -276,7 +298,8 @@ pub fn predict(region: &Region, schedule: &Schedule, chip: &Chip) -> Option<Pred
             let efficiency = 1.0 / (1.0 + 1.3 * (tm + tn) / (tm * tn));
             for product in &shape.products {
                 let steps = product.n_k.div_ceil(s.tile_k as usize) as f64;
-                let padded = n_blocks * steps * f64::from(s.tile_k) * f64::from(s.tile_m * s.tile_n);
+                let padded =
+                    n_blocks * steps * f64::from(s.tile_k) * f64::from(s.tile_m * s.tile_n);
                 ns += 2.0 * padded / (chip.flops_per_ns * efficiency);
                 flops += 2.0 * product.n_k as f64 * shape.n_results as f64;
                 let sides = [

@@ -24,8 +24,18 @@ pub(crate) use plan::Plan;
 /// Whether a schedule fits.
 pub(crate) fn check(graph: &Graph, s: &RowSchedule) -> Result<(), Illegal> {
     let t = s.threads_per_row;
-    parameter("threads_per_row", t, t.is_power_of_two() && (4..=1024).contains(&t), "a power of two from 4 to 1024")?;
-    parameter("rows_per_block", s.rows_per_block, (1..=256).contains(&s.rows_per_block), "1 to 256")?;
+    parameter(
+        "threads_per_row",
+        t,
+        t.is_power_of_two() && (4..=1024).contains(&t),
+        "a power of two from 4 to 1024",
+    )?;
+    parameter(
+        "rows_per_block",
+        s.rows_per_block,
+        (1..=256).contains(&s.rows_per_block),
+        "1 to 256",
+    )?;
     check_threads(t * s.rows_per_block)?;
     parameter("vector", s.vector, matches!(s.vector, 1 | 2 | 4), "1, 2 or 4")?;
     parameter("keep", s.keep, s.keep <= 64, "at most 64")?;
@@ -71,7 +81,8 @@ pub(crate) fn lower(graph: &Graph, s: &RowSchedule, name: &str) -> Option<(Kerne
     let base = g.space.scale(&block, i64::from(s.rows_per_block));
     let row = g.space.add(&base, &row_in_block);
     // Threads beyond the last row go through the motions, as all must take part in shuffles.
-    let inside: Inside = if row.hi >= n_rows as i64 { vec![(row.clone(), n_rows as i64)] } else { Vec::new() };
+    let inside: Inside =
+        if row.hi >= n_rows as i64 { vec![(row.clone(), n_rows as i64)] } else { Vec::new() };
     let exists = g.condition(&inside);
     let parts = g.space.delinear(&row.within(0, n_rows as i64 - 1), &plan.row_extents);
     let rows: Vec<(Atom, Index)> = plan.row_leaves.iter().copied().zip(parts).collect();
@@ -91,7 +102,10 @@ impl Rows<'_> {
     fn rounds(&self, n: usize) -> Rounds {
         let per_round = (self.s.threads_per_row * self.s.vector) as usize;
         let n_rounds = n.div_ceil(per_round);
-        Rounds { n: n_rounds, unrolled: n_rounds * self.s.vector as usize <= self.s.keep.max(self.s.vector) as usize }
+        Rounds {
+            n: n_rounds,
+            unrolled: n_rounds * self.s.vector as usize <= self.s.keep.max(self.s.vector) as usize,
+        }
     }
 
     /// Position in the row of a round, and the condition that there is one.
@@ -101,7 +115,8 @@ impl Rows<'_> {
         let group = space.add(&group, &self.thread);
         let scaled = space.scale(&group, i64::from(self.s.vector));
         let position = space.add(&scaled, &self.lane);
-        let inside = if position.hi >= n as i64 { vec![(position.clone(), n as i64)] } else { Vec::new() };
+        let inside =
+            if position.hi >= n as i64 { vec![(position.clone(), n as i64)] } else { Vec::new() };
         (position.within(0, n as i64 - 1), inside)
     }
 
@@ -112,7 +127,9 @@ impl Rows<'_> {
     /// One reduction, by all threads of the row.
     fn stage(&mut self, node: Value, index: &[Index], exists: &Lanes) -> Val {
         let graph = self.g.graph;
-        let NodeKind::Apply(op, attrs, args) = &graph.nodes[node].kind else { unreachable!("stages are operators") };
+        let NodeKind::Apply(op, attrs, args) = &graph.nodes[node].kind else {
+            unreachable!("stages are operators")
+        };
         let op = *op;
         let index = self.at_row(index);
         let extents = moves::summed(graph, op, attrs, args);
@@ -122,7 +139,8 @@ impl Rows<'_> {
         let dtype = graph.ty(args[0]).dtype;
         let arg = matches!(op, Op::ArgMax | Op::ArgMin);
         let last = arg && attrs.int(1) == 1;
-        let init = if arg { worst(&mut self.g.b, op, dtype) } else { identity(&mut self.g.b, op, dtype) };
+        let init =
+            if arg { worst(&mut self.g.b, op, dtype) } else { identity(&mut self.g.b, op, dtype) };
         let mut state = vec![vec![init; vector]];
         if arg {
             let nowhere = self.g.b.i32(if last { -1 } else { i32::MAX });
@@ -138,14 +156,23 @@ impl Rows<'_> {
             let at = it.g.space.delinear(&position, &extents);
             let here = it.g.condition(&inside);
             let mask = it.g.and_lanes(exists, &here);
-            it.g.masked(&mask, |g| term(g, (op, attrs, operands), &index, &at, &position, &here, state, last))
+            it.g.masked(&mask, |g| {
+                term(g, (op, attrs, operands), &index, &at, &position, &here, state, last)
+            })
         };
         let state = if rounds.unrolled {
-            (0..rounds.n).fold(state, |state, round| step(self, &Index::constant(round as i64), state))
+            (0..rounds.n)
+                .fold(state, |state, round| step(self, &Index::constant(round as i64), state))
         } else {
-            let vars: Vec<Vec<_>> = state.iter().map(|lanes| lanes.iter().map(|&val| self.g.b.var(val)).collect()).collect();
+            let vars: Vec<Vec<_>> = state
+                .iter()
+                .map(|lanes| lanes.iter().map(|&val| self.g.b.var(val)).collect())
+                .collect();
             let counter = self.g.begin_loop(rounds.n);
-            let state = vars.iter().map(|vars| vars.iter().map(|&var| self.g.b.get(var)).collect()).collect();
+            let state = vars
+                .iter()
+                .map(|vars| vars.iter().map(|&var| self.g.b.get(var)).collect())
+                .collect();
             let state = step(self, &counter, state);
             for (vars, lanes) in vars.iter().zip(&state) {
                 for (lane, &var) in vars.iter().enumerate() {
@@ -158,13 +185,15 @@ impl Rows<'_> {
         // Lanes of the thread, lanes of the warp, warps of the row.
         let mut total: Vec<Val> = state.iter().map(|lanes| lanes[0]).collect();
         for lane in 1..vector {
-            let other: Vec<Val> = state.iter().map(|lanes| lanes[lane.min(lanes.len() - 1)]).collect();
+            let other: Vec<Val> =
+                state.iter().map(|lanes| lanes[lane.min(lanes.len() - 1)]).collect();
             total = join(&mut self.g.b, op, last, &total, &other);
         }
         let t = self.s.threads_per_row;
         let mut distance = t.min(32) / 2;
         while distance > 0 {
-            let other: Vec<Val> = total.iter().map(|&val| self.g.b.shuffle_xor(val, distance)).collect();
+            let other: Vec<Val> =
+                total.iter().map(|&val| self.g.b.shuffle_xor(val, distance)).collect();
             total = join(&mut self.g.b, op, last, &total, &other);
             distance /= 2;
         }
@@ -188,7 +217,8 @@ impl Rows<'_> {
         let (warp, lane) = (self.g.space.div(&self.thread, 32), self.g.space.rem(&self.thread, 32));
         let row = self.g.space.scale(&self.row_in_block, n_warps as i64);
         let own = self.g.space.add(&row, &warp);
-        let (own, row, lane) = (self.g.index_val(&own), self.g.index_val(&row), self.g.index_val(&lane));
+        let (own, row, lane) =
+            (self.g.index_val(&own), self.g.index_val(&row), self.g.index_val(&lane));
         let zero = self.g.b.i32(0);
         let first = self.g.b.eq(lane, zero);
         for (&array, &val) in arrays.iter().zip(total) {
@@ -198,7 +228,10 @@ impl Rows<'_> {
         let mut result: Option<Vec<Val>> = None;
         let width = n_warps.min(4);
         for warp in (0..n_warps).step_by(width) {
-            let loaded: Vec<Vec<Val>> = arrays.iter().map(|&array| self.g.b.load(array, row, warp as i32, width, None)).collect();
+            let loaded: Vec<Vec<Val>> = arrays
+                .iter()
+                .map(|&array| self.g.b.load(array, row, warp as i32, width, None))
+                .collect();
             for i in 0..width {
                 let other: Vec<Val> = loaded.iter().map(|vals| vals[i]).collect();
                 result = Some(match result {
@@ -211,7 +244,13 @@ impl Rows<'_> {
     }
 
     /// Pulls and stores the row's elements of an output.
-    fn write(&mut self, number: usize, columns: &plan::Columns, buffer: crate::kir::Buffer, exists: &Lanes) {
+    fn write(
+        &mut self,
+        number: usize,
+        columns: &plan::Columns,
+        buffer: crate::kir::Buffer,
+        exists: &Lanes,
+    ) {
         let graph = self.g.graph;
         let output = graph.outputs[number];
         let ty = graph.ty(output).clone();
@@ -219,7 +258,8 @@ impl Rows<'_> {
         if n == 1 {
             // One element: the first thread of the row stores it.
             let index = self.at_row(&columns.index);
-            let index: Vec<Index> = index.iter().map(|i| self.g.space.substitute_all(i, &columns.origin())).collect();
+            let index: Vec<Index> =
+                index.iter().map(|i| self.g.space.substitute_all(i, &columns.origin())).collect();
             let first: Inside = vec![(self.thread.clone(), 1)];
             let lanes = self.g.lane();
             self.g.with_outer_lane(None);
@@ -239,7 +279,8 @@ impl Rows<'_> {
             let parts = it.g.space.delinear(&position, &columns.extents);
             let mut with = it.rows.clone();
             with.extend(columns.leaves.iter().copied().zip(parts));
-            let index: Vec<Index> = columns.index.iter().map(|i| it.g.space.substitute_all(i, &with)).collect();
+            let index: Vec<Index> =
+                columns.index.iter().map(|i| it.g.space.substitute_all(i, &with)).collect();
             let here = it.g.condition(&inside);
             let mask = it.g.and_lanes(exists, &here);
             it.g.masked(&mask, |g| {
@@ -283,9 +324,10 @@ fn term(
     }
     let positions = g.each_lane(std::slice::from_ref(position), |g, at| vec![g.index_val(&at[0])]);
     let (best, best_at) = (state[0].clone(), state[1].clone());
-    let better = g.map_lanes(&[x.clone(), positions.clone(), best.clone(), best_at.clone()], |b, v| {
-        is_better(b, op, last, (v[0], v[1]), (v[2], v[3]))
-    });
+    let better = g
+        .map_lanes(&[x.clone(), positions.clone(), best.clone(), best_at.clone()], |b, v| {
+            is_better(b, op, last, (v[0], v[1]), (v[2], v[3]))
+        });
     let better = g.and_lanes(&better, here);
     vec![g.select_lanes(&better, &x, &best), g.select_lanes(&better, &positions, &best_at)]
 }
@@ -319,14 +361,23 @@ pub(crate) fn first_schedule(graph: &Graph) -> Option<RowSchedule> {
     let mut plan = Plan::of(graph)?;
     let lengths = plan.lengths(graph);
     let longest = plan.stages.iter().map(|stage| stage.length).max()?;
-    let vector: u32 = if plan.is_contiguous(graph) && lengths.iter().all(|n| n % 4 == 0) && longest >= 128 { 4 } else { 1 };
+    let vector: u32 =
+        if plan.is_contiguous(graph) && lengths.iter().all(|n| n % 4 == 0) && longest >= 128 {
+            4
+        } else {
+            1
+        };
     let keep = 32;
     // Eight vectors a thread at most, as far as a block can have the threads.
     let groups = longest.div_ceil(vector as usize);
-    let threads_per_row = (groups.div_ceil(8).next_power_of_two() as u32).clamp(if groups >= 32 { 32 } else { 8 }, 256);
+    let threads_per_row = (groups.div_ceil(8).next_power_of_two() as u32)
+        .clamp(if groups >= 32 { 32 } else { 8 }, 256);
     let n_rows: usize = plan.row_extents.iter().product();
     let mut rows_per_block = (128 / threads_per_row).max(1);
-    while rows_per_block > 1 && rows_per_block * threads_per_row > 32 && n_rows.div_ceil(rows_per_block as usize) < 16 {
+    while rows_per_block > 1
+        && rows_per_block * threads_per_row > 32
+        && n_rows.div_ceil(rows_per_block as usize) < 16
+    {
         rows_per_block /= 2;
     }
     let schedule = RowSchedule { threads_per_row, rows_per_block, vector, keep };
@@ -337,8 +388,22 @@ pub(crate) fn first_schedule(graph: &Graph) -> Option<RowSchedule> {
 pub(crate) fn neighbours(s: &RowSchedule) -> Vec<(&'static str, RowSchedule)> {
     let s = *s;
     vec![
-        ("row-more-threads", RowSchedule { threads_per_row: s.threads_per_row * 2, rows_per_block: (s.rows_per_block / 2).max(1), ..s }),
-        ("row-fewer-threads", RowSchedule { threads_per_row: s.threads_per_row / 2, rows_per_block: s.rows_per_block * 2, ..s }),
+        (
+            "row-more-threads",
+            RowSchedule {
+                threads_per_row: s.threads_per_row * 2,
+                rows_per_block: (s.rows_per_block / 2).max(1),
+                ..s
+            },
+        ),
+        (
+            "row-fewer-threads",
+            RowSchedule {
+                threads_per_row: s.threads_per_row / 2,
+                rows_per_block: s.rows_per_block * 2,
+                ..s
+            },
+        ),
         ("row-more-rows", RowSchedule { rows_per_block: s.rows_per_block * 2, ..s }),
         ("row-fewer-rows", RowSchedule { rows_per_block: s.rows_per_block / 2, ..s }),
         ("row-wider", RowSchedule { vector: s.vector * 2, ..s }),

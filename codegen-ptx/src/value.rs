@@ -92,7 +92,11 @@ impl<'g> Gen<'g> {
     }
 
     /// Runs `f` with other lanes (or none), then returns to the present ones.
-    pub(crate) fn with_lane<R>(&mut self, lane: Option<(Atom, usize)>, f: impl FnOnce(&mut Self) -> R) -> R {
+    pub(crate) fn with_lane<R>(
+        &mut self,
+        lane: Option<(Atom, usize)>,
+        f: impl FnOnce(&mut Self) -> R,
+    ) -> R {
         let outer = std::mem::replace(&mut self.lane, lane);
         let result = f(self);
         self.lane = outer;
@@ -170,9 +174,14 @@ impl<'g> Gen<'g> {
     }
 
     /// A parameter for the rearranged form of an input.
-    pub(crate) fn packed_buffer(&mut self, value: Value, packing: crate::bindings::Packing) -> Buffer {
+    pub(crate) fn packed_buffer(
+        &mut self,
+        value: Value,
+        packing: crate::bindings::Packing,
+    ) -> Buffer {
         let buffer = self.b.global(self.graph.ty(value).dtype, packing.n_elems(), false);
-        self.bindings.push(Binding::Input { index: input_index(self.graph, value), packing: Some(packing) });
+        self.bindings
+            .push(Binding::Input { index: input_index(self.graph, value), packing: Some(packing) });
         buffer
     }
 
@@ -221,7 +230,9 @@ impl<'g> Gen<'g> {
 
     fn atom_val(&mut self, atom: Atom) -> Val {
         match self.space.kind(atom).clone() {
-            AtomKind::Leaf(_) => self.space.val(atom).expect("a leaf of generated code has a value"),
+            AtomKind::Leaf(_) => {
+                self.space.val(atom).expect("a leaf of generated code has a value")
+            }
             AtomKind::Div(x, n) => {
                 // Rounds down also where the dividend is negative: shifted by a multiple of n.
                 let up = if x.lo < 0 { -x.lo.div_euclid(n) } else { 0 };
@@ -275,7 +286,9 @@ impl<'g> Gen<'g> {
             if self.space.coefficient(index, atom) == Some(1) && aligned {
                 return vec![self.compare_range(&first, extent)];
             }
-            let lanes: Vec<Index> = (0..n).map(|lane| self.space.substitute(index, atom, &Index::constant(lane))).collect();
+            let lanes: Vec<Index> = (0..n)
+                .map(|lane| self.space.substitute(index, atom, &Index::constant(lane)))
+                .collect();
             return lanes.iter().map(|index| self.compare_range(index, extent)).collect();
         }
         vec![self.compare_range(index, extent)]
@@ -333,7 +346,15 @@ impl<'g> Gen<'g> {
             return a.clone();
         }
         let n = condition.len().max(a.len()).max(b.len());
-        (0..n).map(|i| self.b.select(condition[i.min(condition.len() - 1)], a[i.min(a.len() - 1)], b[i.min(b.len() - 1)])).collect()
+        (0..n)
+            .map(|i| {
+                self.b.select(
+                    condition[i.min(condition.len() - 1)],
+                    a[i.min(a.len() - 1)],
+                    b[i.min(b.len() - 1)],
+                )
+            })
+            .collect()
     }
 
     // Values.
@@ -367,7 +388,9 @@ impl<'g> Gen<'g> {
 
     pub(crate) fn is_loop(&self, value: Value) -> bool {
         match &self.graph.nodes[value].kind {
-            NodeKind::Apply(op, ..) => matches!(op.spec().class, OpClass::Reduce | OpClass::Window | OpClass::Contract),
+            NodeKind::Apply(op, ..) => {
+                matches!(op.spec().class, OpClass::Reduce | OpClass::Window | OpClass::Contract)
+            }
             _ => false,
         }
     }
@@ -385,7 +408,9 @@ impl<'g> Gen<'g> {
             NodeKind::Apply(op, attrs, args) => match op.spec().class {
                 OpClass::Map => self.map(*op, attrs, value, args, index),
                 OpClass::Move | OpClass::Generate => self.movement(*op, attrs, value, args, index),
-                OpClass::Reduce | OpClass::Window | OpClass::Contract => self.fold(*op, attrs, value, args, index),
+                OpClass::Reduce | OpClass::Window | OpClass::Contract => {
+                    self.fold(*op, attrs, value, args, index)
+                }
             },
         }
     }
@@ -394,7 +419,8 @@ impl<'g> Gen<'g> {
         let n = tensor.n_elems();
         let position = self.space.linear(index, &tensor.extents);
         let width = tensor.dtype.bits() / 8;
-        let splat = width > 0 && tensor.bytes.chunks(width).all(|element| element == &tensor.bytes[..width]);
+        let splat = width > 0
+            && tensor.bytes.chunks(width).all(|element| element == &tensor.bytes[..width]);
         let at = if n == 1 || splat { Some(0) } else { position.as_constant() };
         match at {
             Some(at) => vec![math::constant(&mut self.b, tensor, at as usize)],
@@ -405,7 +431,14 @@ impl<'g> Gen<'g> {
         }
     }
 
-    fn map(&mut self, op: Op, attrs: &Attrs, value: Value, args: &[Value], index: &[Index]) -> Lanes {
+    fn map(
+        &mut self,
+        op: Op,
+        attrs: &Attrs,
+        value: Value,
+        args: &[Value],
+        index: &[Index],
+    ) -> Lanes {
         let operands: Vec<Lanes> = args
             .iter()
             .map(|&arg| {
@@ -413,12 +446,19 @@ impl<'g> Gen<'g> {
                 self.value(arg, &index)
             })
             .collect();
-        let types = math::Types { args: args.iter().map(|&arg| self.graph.ty(arg).dtype).collect(), out: self.graph.ty(value).dtype };
+        let types = math::Types {
+            args: args.iter().map(|&arg| self.graph.ty(arg).dtype).collect(),
+            out: self.graph.ty(value).dtype,
+        };
         self.map_lanes(&operands, |b, lane| math::map(b, op, attrs, &types, lane))
     }
 
     /// Applies `f` in each lane.
-    pub(crate) fn map_lanes(&mut self, operands: &[Lanes], f: impl Fn(&mut Builder, &[Val]) -> Val) -> Lanes {
+    pub(crate) fn map_lanes(
+        &mut self,
+        operands: &[Lanes],
+        f: impl Fn(&mut Builder, &[Val]) -> Val,
+    ) -> Lanes {
         let n = operands.iter().map(Vec::len).max().unwrap_or(1);
         let lane = |lanes: &Lanes, i: usize| lanes[i.min(lanes.len() - 1)];
         (0..n)
@@ -433,23 +473,40 @@ impl<'g> Gen<'g> {
     pub(crate) fn is_zero_outside(&self, value: Value) -> bool {
         match &self.graph.nodes[value].kind {
             NodeKind::Input { .. } => !self.seeds.contains_key(&value),
-            NodeKind::Apply(Op::Reshape | Op::Transpose | Op::Expand | Op::Slice, _, args) => self.is_zero_outside(args[0]),
+            NodeKind::Apply(Op::Reshape | Op::Transpose | Op::Expand | Op::Slice, _, args) => {
+                self.is_zero_outside(args[0])
+            }
             _ => false,
         }
     }
 
     /// The element where `inside` holds, and `fill` elsewhere.
-    pub(crate) fn value_or(&mut self, value: Value, index: &[Index], inside: &Inside, fill: f64) -> Lanes {
+    pub(crate) fn value_or(
+        &mut self,
+        value: Value,
+        index: &[Index],
+        inside: &Inside,
+        fill: f64,
+    ) -> Lanes {
         let condition = self.condition(inside);
         let lanes = self.masked(&condition, |g| g.value(value, index));
-        if condition.is_empty() || (fill == 0.0 && fill.is_sign_positive() && self.is_zero_outside(value)) {
+        if condition.is_empty()
+            || (fill == 0.0 && fill.is_sign_positive() && self.is_zero_outside(value))
+        {
             return lanes;
         }
         let fill = math::number(&mut self.b, self.graph.ty(value).dtype, fill);
         self.select_lanes(&condition, &lanes, &vec![fill])
     }
 
-    fn movement(&mut self, op: Op, attrs: &Attrs, value: Value, args: &[Value], index: &[Index]) -> Lanes {
+    fn movement(
+        &mut self,
+        op: Op,
+        attrs: &Attrs,
+        value: Value,
+        args: &[Value],
+        index: &[Index],
+    ) -> Lanes {
         let out = moves::extents(self.graph, value);
         let arg = |g: &Self, i: usize| moves::extents(g.graph, args[i]);
         match op {
@@ -488,7 +545,11 @@ impl<'g> Gen<'g> {
     }
 
     /// Runs `f` for each lane with the lane replaced, if the indices depend on it; else once.
-    pub(crate) fn each_lane(&mut self, index: &[Index], mut f: impl FnMut(&mut Self, &[Index]) -> Lanes) -> Lanes {
+    pub(crate) fn each_lane(
+        &mut self,
+        index: &[Index],
+        mut f: impl FnMut(&mut Self, &[Index]) -> Lanes,
+    ) -> Lanes {
         let Some((atom, n)) = self.lane else { return f(self, index) };
         let varies = index.iter().any(|i| self.space.depends_on(i, atom));
         let mask = self.mask();
@@ -497,9 +558,13 @@ impl<'g> Gen<'g> {
         }
         let mut result = Vec::new();
         for lane in 0..n {
-            let index: Vec<Index> = index.iter().map(|i| self.space.substitute(i, atom, &Index::constant(lane as i64))).collect();
+            let index: Vec<Index> = index
+                .iter()
+                .map(|i| self.space.substitute(i, atom, &Index::constant(lane as i64)))
+                .collect();
             let masks = std::mem::take(&mut self.masks);
-            self.masks = masks.iter().map(|m| if m.len() > 1 { vec![m[lane]] } else { m.clone() }).collect();
+            self.masks =
+                masks.iter().map(|m| if m.len() > 1 { vec![m[lane]] } else { m.clone() }).collect();
             let lanes = self.with_lane(None, |g| f(g, &index));
             self.masks = masks;
             result.push(lanes[0]);
@@ -508,7 +573,8 @@ impl<'g> Gen<'g> {
     }
 
     fn concat(&mut self, axis: usize, args: &[Value], index: &[Index]) -> Lanes {
-        let lengths: Vec<usize> = args.iter().map(|&arg| moves::extents(self.graph, arg)[axis]).collect();
+        let lengths: Vec<usize> =
+            args.iter().map(|&arg| moves::extents(self.graph, arg)[axis]).collect();
         let parts = moves::concat(&mut self.space, index, axis, &lengths);
         let mut chosen: Vec<(Lanes, Lanes)> = Vec::new();
         for ((mut part, &length), &arg) in parts.into_iter().zip(&lengths).zip(args) {
@@ -535,7 +601,9 @@ impl<'g> Gen<'g> {
         let rank = moves::extents(self.graph, args[1]).len();
         let at = index[axis..axis + rank].to_vec();
         let n = moves::extents(self.graph, args[0])[axis] as i64;
-        let varies = |g: &Self, i: &[Index]| g.lane.is_some_and(|(atom, _)| i.iter().any(|i| g.space.depends_on(i, atom)));
+        let varies = |g: &Self, i: &[Index]| {
+            g.lane.is_some_and(|(atom, _)| i.iter().any(|i| g.space.depends_on(i, atom)))
+        };
         if varies(self, &at) {
             return self.each_lane(index, |g, index| g.gather(axis, args, index));
         }
@@ -543,7 +611,8 @@ impl<'g> Gen<'g> {
         if indices.len() > 1 {
             return self.each_lane(index, |g, index| g.gather(axis, args, index));
         }
-        let position = math::cast(&mut self.b, indices[0], self.graph.ty(args[1]).dtype, DType::I64);
+        let position =
+            math::cast(&mut self.b, indices[0], self.graph.ty(args[1]).dtype, DType::I64);
         let (zero, extent, last) = (self.b.i64(0), self.b.i64(n), self.b.i64(n - 1));
         let from_end = self.b.add(position, extent);
         let negative = self.b.lt(position, zero);

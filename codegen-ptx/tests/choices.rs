@@ -9,7 +9,9 @@ use eggine_ir::Region;
 
 #[test]
 fn first_choices_of_the_table() {
-    let line = |region: &Region| format!("{:26} {}\n", region.graph.name, first_choices(region, &CPU_DEVICE)[0].1);
+    let line = |region: &Region| {
+        format!("{:26} {}\n", region.graph.name, first_choices(region, &CPU_DEVICE)[0].1)
+    };
     insta::assert_snapshot!(regions().iter().map(line).collect::<String>());
 }
 
@@ -27,8 +29,11 @@ fn a_dear_prologue_is_not_worth_a_launch() {
     let gelu = "
         v2 = erf v0
         v3 = mul v0, v2";
-    let alone = cost_ns(&format!("graph @g(v0: f32[128,3072], v1: f32[1]) {{{gelu}\n return v3 }}"));
-    let matmul = cost_ns("graph @g(v0: f32[128,3072], v1: weight f32[3072,768]) { v2 = matmul v0, v1\n return v2 }");
+    let alone =
+        cost_ns(&format!("graph @g(v0: f32[128,3072], v1: f32[1]) {{{gelu}\n return v3 }}"));
+    let matmul = cost_ns(
+        "graph @g(v0: f32[128,3072], v1: weight f32[3072,768]) { v2 = matmul v0, v1\n return v2 }",
+    );
     let both = cost_ns(&format!(
         "graph @g(v0: f32[128,3072], v1: weight f32[3072,768]) {{{gelu}\n v4 = matmul v3, v1\n return v4 }}"
     ));
@@ -37,10 +42,13 @@ fn a_dear_prologue_is_not_worth_a_launch() {
 
 #[test]
 fn a_cheap_epilogue_is_worth_fusing() {
-    let matmul = cost_ns("graph @g(v0: f32[128,768], v1: weight f32[768,768]) { v2 = matmul v0, v1\n return v2 }");
+    let matmul = cost_ns(
+        "graph @g(v0: f32[128,768], v1: weight f32[768,768]) { v2 = matmul v0, v1\n return v2 }",
+    );
     let relu = cost_ns("graph @g(v0: f32[128,768]) { v1 = relu v0\n return v1 }");
-    let both =
-        cost_ns("graph @g(v0: f32[128,768], v1: weight f32[768,768]) { v2 = matmul v0, v1\n v3 = relu v2\n return v3 }");
+    let both = cost_ns(
+        "graph @g(v0: f32[128,768], v1: weight f32[768,768]) { v2 = matmul v0, v1\n v3 = relu v2\n return v3 }",
+    );
     assert!(both < matmul + relu, "{both} < {matmul} + {relu}");
 }
 
@@ -60,6 +68,10 @@ fn more_work_takes_longer_on_every_chip() {
             let (_, schedule, _) = first_choices(region, &chip)[0];
             predict(region, &schedule, &chip).unwrap().ns
         };
-        assert!(ns(&large) > 2.0 * ns(&small) || chip.name == "h200" && ns(&large) > ns(&small), "{}", chip.name);
+        assert!(
+            ns(&large) > 2.0 * ns(&small) || chip.name == "h200" && ns(&large) > ns(&small),
+            "{}",
+            chip.name
+        );
     }
 }

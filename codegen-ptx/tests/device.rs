@@ -28,7 +28,8 @@ fn every_region_runs_on_the_cpu_device_without_a_report() {
                 }
             };
             for checking in [true, false] {
-                let options = Options { checking, step_limit: Some(100_000_000), ..Options::default() };
+                let options =
+                    Options { checking, step_limit: Some(100_000_000), ..Options::default() };
                 match ready.launch(&options) {
                     Err(err) => failures.push(format!("{name}, checking {checking}: {err}")),
                     Ok(()) => {
@@ -40,6 +41,11 @@ fn every_region_runs_on_the_cpu_device_without_a_report() {
             }
         }
     }
-    assert!(failures.is_empty(), "{} of {n_checked} fail:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {n_checked} fail:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     assert!(n_checked > 100, "{n_checked} kernels");
 }

@@ -41,7 +41,12 @@ fn agrees(names: impl Fn(&str) -> bool, family: Family, with_neighbours: bool) -
             n_checked += 1;
         }
     }
-    assert!(failures.is_empty(), "{} of {n_checked} fail:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {n_checked} fail:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     n_checked
 }
 
@@ -52,7 +57,16 @@ fn pointwise_computes_every_region() {
 
 #[test]
 fn pointwise_moves_keep_the_result() {
-    let some = ["relu", "gelu", "concat", "maxpool", "softmax", "pad_of_map", "two_outputs", "resize_linear"];
+    let some = [
+        "relu",
+        "gelu",
+        "concat",
+        "maxpool",
+        "softmax",
+        "pad_of_map",
+        "two_outputs",
+        "resize_linear",
+    ];
     assert!(agrees(|name| some.contains(&name), Family::Pointwise, true) > some.len());
 }
 
@@ -68,7 +82,15 @@ fn contractions_compute_every_region_they_claim() {
 
 #[test]
 fn contraction_moves_keep_the_result() {
-    let some = ["matmul", "conv3x3", "attention_scores", "conv_sum", "conv_transpose1d", "matmul_transposed_out", "conv_groups"];
+    let some = [
+        "matmul",
+        "conv3x3",
+        "attention_scores",
+        "conv_sum",
+        "conv_transpose1d",
+        "matmul_transposed_out",
+        "conv_groups",
+    ];
     assert!(agrees(|name| some.contains(&name), Family::Contraction, true) > 3 * some.len());
 }
 
@@ -76,8 +98,10 @@ fn contraction_moves_keep_the_result() {
 fn a_wrong_kernel_is_told() {
     // The harness can fail: the kernel of one region is held against the oracle of another.
     let all = regions();
-    let (relu, transpose) =
-        (all.iter().find(|r| r.graph.name == "concat").unwrap(), all.iter().find(|r| r.graph.name == "concat_last").unwrap());
+    let (relu, transpose) = (
+        all.iter().find(|r| r.graph.name == "concat").unwrap(),
+        all.iter().find(|r| r.graph.name == "concat_last").unwrap(),
+    );
     let inputs = inputs_of(relu);
     let schedule = schedule_of(relu, Family::Pointwise).unwrap();
     let got = run_kir(&lower(relu, &schedule).unwrap(), relu, &inputs).unwrap();

@@ -100,12 +100,17 @@ pub fn assemble(
                 Binding::Output { .. } => return Err(misfit("stores more than one output")),
                 Binding::Table(table) => weights.push(table),
                 Binding::Input { index, packing: None } => {
-                    let arg = args.get(*index).ok_or_else(|| misfit("loads an input that the region lacks"))?;
+                    let arg = args
+                        .get(*index)
+                        .ok_or_else(|| misfit("loads an input that the region lacks"))?;
                     memory.arg(cover, *arg, &mut weights)
                 }
                 Binding::Input { index, packing: Some(packing) } => {
-                    let arg = args.get(*index).ok_or_else(|| misfit("loads an input that the region lacks"))?;
-                    let source = constant(cover, *arg).ok_or_else(|| misfit("packs what is not a weight"))?;
+                    let arg = args
+                        .get(*index)
+                        .ok_or_else(|| misfit("loads an input that the region lacks"))?;
+                    let source = constant(cover, *arg)
+                        .ok_or_else(|| misfit("packs what is not a weight"))?;
                     let key = (*arg, format!("{packing:?}"));
                     *packed.entry(key).or_insert_with(|| weights.push(&packing.apply(&source)))
                 }
@@ -162,7 +167,8 @@ fn kernel_plan(prepared: &Prepared) -> KernelPlan {
 }
 
 fn record(cover: &Cover, region: RegionId, choice: &Choice<'_>) -> KernelRecord {
-    let launches: Vec<TensorId> = cover.kernels().filter(|it| it.1 == region).map(|it| it.0).collect();
+    let launches: Vec<TensorId> =
+        cover.kernels().filter(|it| it.1 == region).map(|it| it.0).collect();
     let mut sources = BTreeSet::new();
     for &launch in &launches {
         if let TensorDef::Kernel { sources: names, .. } = &cover.tensors[launch] {
@@ -191,7 +197,9 @@ fn record(cover: &Cover, region: RegionId, choice: &Choice<'_>) -> KernelRecord 
 fn constant(cover: &Cover, tensor: TensorId) -> Option<Tensor> {
     match &cover.tensors[tensor] {
         TensorDef::Const(it) => Some(it.clone()),
-        TensorDef::View { of } => Some(constant(cover, *of)?.reshaped(&cover.types[tensor].extents())),
+        TensorDef::View { of } => {
+            Some(constant(cover, *of)?.reshaped(&cover.types[tensor].extents()))
+        }
         _ => None,
     }
 }
@@ -239,13 +247,17 @@ impl Memory {
             }
             (at, offset)
         };
-        let computed =
-            |tensor: TensorId| matches!(cover.tensors[tensor], TensorDef::Kernel { .. } | TensorDef::Join { .. });
+        let computed = |tensor: TensorId| {
+            matches!(cover.tensors[tensor], TensorDef::Kernel { .. } | TensorDef::Join { .. })
+        };
         let mut output_of: BTreeMap<TensorId, usize> = BTreeMap::new();
         let mut aliases = Vec::new();
         for (index, &output) in cover.outputs.iter().enumerate() {
             let tensor = base(cover, output);
-            if computed(tensor) && !part_of.contains_key(&tensor) && !output_of.contains_key(&tensor) {
+            if computed(tensor)
+                && !part_of.contains_key(&tensor)
+                && !output_of.contains_key(&tensor)
+            {
                 output_of.insert(tensor, index);
             } else {
                 aliases.push((index, output));
@@ -260,14 +272,17 @@ impl Memory {
         for (step, (tensor, _)) in cover.kernels().enumerate() {
             touch(tensor, step);
             if let TensorDef::Kernel { args, .. } = &cover.tensors[tensor] {
-                args.iter().filter(|&&arg| computed(base(cover, arg))).for_each(|&arg| touch(arg, step));
+                args.iter()
+                    .filter(|&&arg| computed(base(cover, arg)))
+                    .for_each(|&arg| touch(arg, step));
             }
         }
         let n_steps = cover.n_kernels();
         for &(_, tensor) in aliases.iter().filter(|(_, tensor)| computed(base(cover, *tensor))) {
             touch(tensor, n_steps);
         }
-        let in_arena: Vec<TensorId> = lives.keys().copied().filter(|it| !output_of.contains_key(it)).collect();
+        let in_arena: Vec<TensorId> =
+            lives.keys().copied().filter(|it| !output_of.contains_key(it)).collect();
         let buffers: Vec<BufferLife> = (in_arena.iter())
             .map(|&tensor| {
                 let (first, last) = lives[&tensor];
@@ -275,13 +290,16 @@ impl Memory {
             })
             .collect();
         let plan = plan_arena(&buffers)?;
-        let offsets: BTreeMap<TensorId, u64> = in_arena.into_iter().zip(plan.offsets_bytes.iter().copied()).collect();
+        let offsets: BTreeMap<TensorId, u64> =
+            in_arena.into_iter().zip(plan.offsets_bytes.iter().copied()).collect();
         let mut places = BTreeMap::new();
         for tensor in cover.tensors.keys().filter(|&tensor| computed(tensor)) {
             let (owner, offset) = root(tensor);
             let n_bytes = n_bytes(tensor);
             let place = match (output_of.get(&owner), offsets.get(&owner)) {
-                (Some(&index), _) => Place::Output { index, offset_bytes: offset, n_bytes, whole: owner == tensor },
+                (Some(&index), _) => {
+                    Place::Output { index, offset_bytes: offset, n_bytes, whole: owner == tensor }
+                }
                 (None, Some(start)) => Place::Arena { offset_bytes: start + offset, n_bytes },
                 (None, None) => continue, // Nobody computes it.
             };
@@ -304,7 +322,9 @@ impl Memory {
             _ => match self.places[&tensor] {
                 Place::Arena { offset_bytes, n_bytes } => Arg::Arena { offset_bytes, n_bytes },
                 Place::Output { index, whole: true, .. } => Arg::Output(index),
-                Place::Output { index, offset_bytes, n_bytes, .. } => Arg::OutputPart { index, offset_bytes, n_bytes },
+                Place::Output { index, offset_bytes, n_bytes, .. } => {
+                    Arg::OutputPart { index, offset_bytes, n_bytes }
+                }
             },
         }
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use eggine_codegen_ptx::{CPU_DEVICE, Target, classify, first_schedule, schedule_of};
-use eggine_ir::onnx::{ImportError, ImportOptions, Imported, import};
 use eggine_ir::Schedule;
+use eggine_ir::onnx::{ImportError, ImportOptions, Imported, import};
 use eggine_rewrite::{Cover, KernelSpace, Options, RegionId, RewriteError, Soundness, optimise};
 use eggine_runtime::device::{CpuDevice, CpuOptions};
 use eggine_runtime::{Device, DeviceError, Engine, EngineError, EngineParts, IoSpec, Verification};
@@ -86,7 +86,9 @@ pub enum CompileError {
         reason: String,
     },
     /// No kernel of a region is right.
-    #[error("no verified kernel for a part of the model ({sources}); the last one {reason}; region:\n{region}")]
+    #[error(
+        "no verified kernel for a part of the model ({sources}); the last one {reason}; region:\n{region}"
+    )]
     NoKernel {
         /// Source nodes.
         sources: String,
@@ -144,7 +146,8 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
     })?;
     progress.show(&Snapshot { phase: "import", ..Snapshot::default() }, true);
     let imported = phases.time(Phase::Import, |_| {
-        import(&job.model, &ImportOptions { shapes: job.shapes.clone() }).map_err(CompileError::from)
+        import(&job.model, &ImportOptions { shapes: job.shapes.clone() })
+            .map_err(CompileError::from)
     })?;
     let model_hash = phases.time(Phase::Import, |_| model_hash(job))?;
     let open_device = || -> Result<Box<dyn Device>, DeviceError> {
@@ -182,7 +185,12 @@ struct Compilation<'a> {
 type OpenDevice<'a> = &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>;
 
 impl Compilation<'_> {
-    fn run(&mut self, output: &Path, evidence: &Evidence, open: OpenDevice<'_>) -> Result<Report, CompileError> {
+    fn run(
+        &mut self,
+        output: &Path,
+        evidence: &Evidence,
+        open: OpenDevice<'_>,
+    ) -> Result<Report, CompileError> {
         let search = self.job.budget != Budget::First;
         let covers = self.covers(search)?;
         let mut comparison = None;
@@ -241,11 +249,17 @@ impl Compilation<'_> {
     /// The best covers, every region of the first (and of all, if asked for) with a right kernel.
     fn covers(&mut self, all: bool) -> Result<Vec<Cover>, CompileError> {
         let soundness = if self.job.fast_math { Soundness::Real } else { Soundness::Exact };
-        let options = Options { k: if all { N_COVERS } else { 1 }, soundness, seed: self.job.seed, ..Options::default() };
+        let options = Options {
+            k: if all { N_COVERS } else { 1 },
+            soundness,
+            seed: self.job.seed,
+            ..Options::default()
+        };
         for attempt in 0.. {
             self.show("rewrite");
             let (graph, costs) = (&self.imported.graph, &self.costs);
-            let mut covers = self.workshop.phases.time(Phase::Rewrite, |_| optimise(graph, costs, &options))?;
+            let mut covers =
+                self.workshop.phases.time(Phase::Rewrite, |_| optimise(graph, costs, &options))?;
             self.show("verify");
             let failure = self.make_firsts(&covers[0])?;
             match failure {
@@ -270,7 +284,10 @@ impl Compilation<'_> {
     }
 
     /// Makes sure that each region of the cover has a verified kernel. `Some`: one has none.
-    fn make_firsts(&mut self, cover: &Cover) -> Result<Option<(String, CompileError)>, CompileError> {
+    fn make_firsts(
+        &mut self,
+        cover: &Cover,
+    ) -> Result<Option<(String, CompileError)>, CompileError> {
         let target = self.workshop.target;
         let mut todo: Vec<(RegionId, Subject)> = Vec::new();
         for (id, region) in cover.regions.iter() {
@@ -308,13 +325,17 @@ impl Compilation<'_> {
                 Some((schedule, prepared, verification, row)) => {
                     let (measured_ns, proof) = row.unzip();
                     let hash = subject.hash.clone();
-                    let first = First { subject, schedule, prepared, verification, measured_ns, proof };
+                    let first =
+                        First { subject, schedule, prepared, verification, measured_ns, proof };
                     self.firsts.insert(hash, first);
                 }
                 None => {
                     let sources = sources_of(cover, id).join(", ");
                     let region = subject.region.to_string();
-                    return Ok(Some((subject.hash, CompileError::NoKernel { sources, reason, region })));
+                    return Ok(Some((
+                        subject.hash,
+                        CompileError::NoKernel { sources, reason, region },
+                    )));
                 }
             }
         }
@@ -329,7 +350,8 @@ impl Compilation<'_> {
         schedule: Schedule,
         prepared: Result<Prepared, String>,
         reason: &mut String,
-    ) -> Result<Option<(Schedule, Prepared, Verification, Option<(f64, String)>)>, CompileError> {
+    ) -> Result<Option<(Schedule, Prepared, Verification, Option<(f64, String)>)>, CompileError>
+    {
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(err) => {
@@ -341,7 +363,9 @@ impl Compilation<'_> {
         if self.job.budget != Budget::First {
             let evidence = self.workshop.evidence;
             let text = subject.region.to_string();
-            self.workshop.phases.time(Phase::Evidence, |_| evidence.insert_region(&subject.hash, &text))?;
+            self.workshop
+                .phases
+                .time(Phase::Evidence, |_| evidence.insert_region(&subject.hash, &text))?;
             let origin = Origin { agent: "model", tiling_move: "first", parent: "" };
             let row = self.workshop.judge(subject, &schedule, &prepared, None, origin)?;
             if !row.passed() {
@@ -399,7 +423,8 @@ impl Compilation<'_> {
         let mut speedup = None;
         for engine in &engines {
             // The first engine stays the measure of all: two that both beat it are compared by ratio.
-            let row = self.workshop.phases.time(Phase::Engine, |_| racer.race(engine, &first_engine))?;
+            let row =
+                self.workshop.phases.time(Phase::Engine, |_| racer.race(engine, &first_engine))?;
             let won = Speedup { ratio: 1.0 / row.ratio, low: 1.0 / row.high, high: 1.0 / row.low };
             if faster(&row) && speedup.is_none_or(|it: Speedup| won.ratio > it.ratio) {
                 (best, speedup) = (engine, Some(won));
@@ -422,7 +447,8 @@ impl Compilation<'_> {
             Budget::First => Limits { n_steps: Some(0), deadline: None },
             Budget::Measurements(n) => {
                 let spent: u64 = record.generations.iter().sum();
-                let n_steps = if generation == 0 { n.div_ceil(3) * 2 } else { n }.saturating_sub(spent);
+                let n_steps =
+                    if generation == 0 { n.div_ceil(3) * 2 } else { n }.saturating_sub(spent);
                 Limits { n_steps: Some(n_steps), deadline: None }
             }
             Budget::Time(time) => {
@@ -436,9 +462,12 @@ impl Compilation<'_> {
     /// Tunes the regions of a cover; returns the number of candidates.
     fn tune(&mut self, cover: &Cover, limits: Limits) -> Result<u64, CompileError> {
         let hashes: Vec<(String, u64)> = (cover.regions.iter())
-            .map(|(id, region)| (region.hash_hex(), cover.kernels().filter(|it| it.1 == id).count() as u64))
+            .map(|(id, region)| {
+                (region.hash_hex(), cover.kernels().filter(|it| it.1 == id).count() as u64)
+            })
             .collect();
-        let subjects: Vec<Subject> = hashes.iter().map(|(hash, _)| self.firsts[hash].subject.clone()).collect();
+        let subjects: Vec<Subject> =
+            hashes.iter().map(|(hash, _)| self.firsts[hash].subject.clone()).collect();
         let mut arms = Vec::new();
         let mut incumbents = BTreeMap::new();
         let mut proofs = BTreeMap::new();
@@ -450,7 +479,8 @@ impl Compilation<'_> {
             };
             let prepared = prepare(&subjects[idx], &schedule, self.workshop.target);
             let prepared = prepared.expect("a kernel that was made before is made again");
-            let space = KernelSpace::new(subjects[idx].region.clone(), schedule, Arc::new(CodegenMoves));
+            let space =
+                KernelSpace::new(subjects[idx].region.clone(), schedule, Arc::new(CodegenMoves));
             arms.push(Arm::new(*n_launches, space, ns));
             incumbents.insert(idx, prepared);
             proofs.extend(proof.map(|proof| (idx, proof)));
@@ -471,7 +501,8 @@ impl Compilation<'_> {
         for (idx, (hash, _)) in hashes.into_iter().enumerate() {
             let prepared = incumbents.remove(&idx).expect("every region has an incumbent");
             let (schedule, measured_ns) = (arms[idx].best, arms[idx].best_ns);
-            self.bests.insert(hash, Best { schedule, prepared, measured_ns, proof: proofs.remove(&idx) });
+            self.bests
+                .insert(hash, Best { schedule, prepared, measured_ns, proof: proofs.remove(&idx) });
         }
         Ok(outcome.n_steps)
     }
@@ -495,7 +526,8 @@ impl Compilation<'_> {
         for (id, region) in cover.regions.iter() {
             let hash = region.hash_hex();
             let first = &self.firsts[&hash];
-            let best = self.bests.get(&hash).filter(|best| tuned && best.schedule != first.schedule);
+            let best =
+                self.bests.get(&hash).filter(|best| tuned && best.schedule != first.schedule);
             let choice = match best {
                 Some(best) => {
                     let verification = self.workshop.verify(&first.subject, &best.prepared)?;

@@ -22,7 +22,13 @@ pub struct Costs {
 impl Costs {
     /// The static model of a chip.
     pub fn new(chip: Chip) -> Self {
-        Self { chip, forbidden: BTreeSet::new(), measured_ns: BTreeMap::new(), scale: BTreeMap::new(), n_asked: Mutex::new(0) }
+        Self {
+            chip,
+            forbidden: BTreeSet::new(),
+            measured_ns: BTreeMap::new(),
+            scale: BTreeMap::new(),
+            n_asked: Mutex::new(0),
+        }
     }
 
     /// Never again.
@@ -31,7 +37,10 @@ impl Costs {
     }
 
     /// From now on the regions cost what was measured, and others of their families in proportion.
-    pub fn learn<'a>(&mut self, measured: impl Iterator<Item = (&'a Region, &'a str, &'a Schedule, f64)>) {
+    pub fn learn<'a>(
+        &mut self,
+        measured: impl Iterator<Item = (&'a Region, &'a str, &'a Schedule, f64)>,
+    ) {
         let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
         for (region, hash, schedule, ns) in measured {
             self.measured_ns.insert(hash.to_owned(), ns);

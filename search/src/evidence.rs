@@ -159,7 +159,8 @@ impl Evidence {
     fn prepare(path: &Path, connection: Connection) -> Result<Self, EvidenceError> {
         let fail = |err| classify(path, err);
         connection.busy_timeout(Duration::from_secs(5)).map_err(fail)?;
-        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        let version: i64 =
+            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         let n_tables: i64 = connection
             .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
             .map_err(fail)?;
@@ -301,7 +302,8 @@ impl Evidence {
     pub fn job(&self, hash: &str) -> Result<Option<JobRecord>, EvidenceError> {
         (self.connection)
             .query_row("SELECT generations, finished FROM job WHERE hash = ?1", [hash], |row| {
-                let generations = numbers(&row.get::<_, String>(0)?).into_iter().map(i64::unsigned_abs).collect();
+                let generations =
+                    numbers(&row.get::<_, String>(0)?).into_iter().map(i64::unsigned_abs).collect();
                 Ok(JobRecord { generations, finished: row.get(1)? })
             })
             .optional()
@@ -329,7 +331,9 @@ impl Evidence {
             )
             .map_err(|err| self.fail(err))?;
         let rows = statement
-            .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?.unsigned_abs())))
+            .query_map([], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?.unsigned_abs()))
+            })
             .and_then(Iterator::collect);
         rows.map_err(|err| self.fail(err))
     }
@@ -422,7 +426,11 @@ mod tests {
         assert!(matches!(Evidence::open(&foreign), Err(EvidenceError::NotEvidence { .. })));
 
         let newer = folder.path().join("newer.db");
-        Evidence::open(&newer).unwrap().connection.execute_batch("PRAGMA user_version = 99").unwrap();
+        Evidence::open(&newer)
+            .unwrap()
+            .connection
+            .execute_batch("PRAGMA user_version = 99")
+            .unwrap();
         assert!(matches!(Evidence::open(&newer), Err(EvidenceError::Version { found: 99, .. })));
     }
 

@@ -60,7 +60,8 @@ impl Lab for RealLab<'_, '_> {
         let parent = candidate.parent.to_string();
         let origin = Origin { agent: "tiler", tiling_move: candidate.tiling_move, parent: &parent };
         let incumbent = self.incumbents.get(&candidate.region);
-        let row = self.workshop.judge(subject, &candidate.schedule, &prepared, incumbent, origin)?;
+        let row =
+            self.workshop.judge(subject, &candidate.schedule, &prepared, incumbent, origin)?;
         let better = row.passed() && row.decision == "faster";
         if better {
             self.proofs.insert(candidate.region, row.key.hash());

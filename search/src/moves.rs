@@ -23,7 +23,8 @@ impl Moves for CodegenMoves {
     }
 
     fn neighbours(&self, index: usize, region: &Region, schedule: &Schedule) -> Vec<Schedule> {
-        let of_move = |(name, next): (&'static str, Schedule)| (name == NAMES[index]).then_some(next);
+        let of_move =
+            |(name, next): (&'static str, Schedule)| (name == NAMES[index]).then_some(next);
         neighbours(region, schedule).into_iter().filter_map(of_move).collect()
     }
 }

@@ -59,7 +59,11 @@ pub struct Phases {
 
 impl Default for Phases {
     fn default() -> Self {
-        Self { start: Instant::now(), spent: vec![Duration::ZERO; Phase::ALL.len()], open: Vec::new() }
+        Self {
+            start: Instant::now(),
+            spent: vec![Duration::ZERO; Phase::ALL.len()],
+            open: Vec::new(),
+        }
     }
 }
 
@@ -89,8 +93,10 @@ impl Phases {
     /// The account so far.
     pub fn report(&self) -> PhaseReport {
         let total_s = self.total_s();
-        let phases: Vec<(Phase, f64)> =
-            Phase::ALL.iter().map(|&phase| (phase, self.spent[phase as usize].as_secs_f64())).collect();
+        let phases: Vec<(Phase, f64)> = Phase::ALL
+            .iter()
+            .map(|&phase| (phase, self.spent[phase as usize].as_secs_f64()))
+            .collect();
         let claimed: f64 = phases.iter().map(|it| it.1).sum();
         PhaseReport { total_s, unattributed_s: (total_s - claimed).max(0.0), phases }
     }

@@ -50,7 +50,9 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let bar = (mode == ProgressMode::Auto && terminal).then(|| {
             let bar = ProgressBar::new_spinner();
-            bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a valid template"));
+            bar.set_style(
+                ProgressStyle::with_template("{spinner} {msg}").expect("a valid template"),
+            );
             bar
         });
         Self { bar, json: mode == ProgressMode::Auto && !terminal, last: None }
@@ -64,11 +66,17 @@ impl Progress {
         }
         self.last = Some(Instant::now());
         if let Some(bar) = &self.bar {
-            let best = snapshot.best_ns.map_or(String::new(), |ns| format!(" · best {:.3} ms", ns as f64 / 1e6));
+            let best = snapshot
+                .best_ns
+                .map_or(String::new(), |ns| format!(" · best {:.3} ms", ns as f64 / 1e6));
             let eta = snapshot.eta_s.map_or(String::new(), |s| format!(" · {s:.0} s left"));
             bar.set_message(format!(
                 "{}{best} · {} candidates, {} measured, {} rejected · {:.1}/s{eta}",
-                snapshot.phase, snapshot.n_candidates, snapshot.n_measured, snapshot.n_rejected, snapshot.per_second
+                snapshot.phase,
+                snapshot.n_candidates,
+                snapshot.n_measured,
+                snapshot.n_rejected,
+                snapshot.per_second
             ));
             bar.tick();
         } else if self.json {

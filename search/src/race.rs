@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use eggine_ir::{DType, Tensor};
 use eggine_runtime::timing::{Contestant, Decision, race};
-use eggine_runtime::{Device, DeviceError, Engine, EngineParts, IoSpec, RunError, Session, TimingPlan};
+use eggine_runtime::{
+    Device, DeviceError, Engine, EngineParts, IoSpec, RunError, Session, TimingPlan,
+};
 
 use crate::compile::CompileError;
 use crate::evidence::{EngineRow, Evidence};
@@ -29,8 +31,14 @@ pub(crate) fn faster(row: &EngineRow) -> bool {
 
 impl Racer<'_> {
     /// Time of `challenger` over time of `incumbent`, interleaved.
-    pub(crate) fn race(&self, challenger: &EngineParts, incumbent: &EngineParts) -> Result<EngineRow, CompileError> {
-        let text = [identity(challenger), identity(incumbent), self.device.clone(), "engine-1".into()].join("\n");
+    pub(crate) fn race(
+        &self,
+        challenger: &EngineParts,
+        incumbent: &EngineParts,
+    ) -> Result<EngineRow, CompileError> {
+        let text =
+            [identity(challenger), identity(incumbent), self.device.clone(), "engine-1".into()]
+                .join("\n");
         let hash = blake3::hash(text.as_bytes()).to_hex().to_string();
         if let Some(row) = self.evidence.lookup_engine(&hash)? {
             return Ok(row);
@@ -39,7 +47,8 @@ impl Racer<'_> {
         for parts in [challenger, incumbent] {
             let engine = Engine::from_bytes(Engine::to_bytes(parts)?)?;
             let mut session = Session::new((self.open)()?, &engine)?;
-            let inputs: Vec<Tensor> = engine.inputs().iter().map(|spec| random_input(spec, self.seed)).collect();
+            let inputs: Vec<Tensor> =
+                engine.inputs().iter().map(|spec| random_input(spec, self.seed)).collect();
             session.write_inputs(&inputs).map_err(device)?;
             sessions.push(session);
         }
@@ -65,7 +74,8 @@ impl Racer<'_> {
             Decision::GivenUp => "given-up",
             Decision::Rejected => "rejected",
         };
-        let (low, ratio, high) = raced.ratio.map_or((f64::MAX, f64::MAX, f64::MAX), |it| (it.low, it.median, it.high));
+        let (low, ratio, high) =
+            raced.ratio.map_or((f64::MAX, f64::MAX, f64::MAX), |it| (it.low, it.median, it.high));
         let row = EngineRow {
             samples_ns: raced.challenger.samples_ns,
             incumbent_ns: raced.incumbent.samples_ns,
@@ -101,11 +111,12 @@ fn identity(parts: &EngineParts) -> String {
 pub fn random_input(spec: &IoSpec, seed: u64) -> Tensor {
     let mut random = SplitMix(seed ^ 0x5eed);
     let n_elems: usize = spec.extents.iter().product();
-    let mut uniform = || random.next() as f64 / u64::MAX as f64;
+    let mut uniform = || random.next_u64() as f64 / u64::MAX as f64;
     match spec.dtype {
         dtype if dtype.is_float() => {
             // The sum of three uniform numbers is normal enough for timing.
-            let data: Vec<f64> = (0..n_elems).map(|_| 2.0 * (uniform() + uniform() + uniform()) - 3.0).collect();
+            let data: Vec<f64> =
+                (0..n_elems).map(|_| 2.0 * (uniform() + uniform() + uniform()) - 3.0).collect();
             Tensor::from_f64(dtype, &spec.extents, &data)
         }
         DType::Bool => {

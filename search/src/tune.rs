@@ -46,7 +46,11 @@ pub trait Lab {
     /// # Errors
     ///
     /// If evidence cannot be read or written, or the device is lost.
-    fn judge(&mut self, candidate: &Candidate, incumbent: &Schedule) -> Result<Judgement, Self::Error>;
+    fn judge(
+        &mut self,
+        candidate: &Candidate,
+        incumbent: &Schedule,
+    ) -> Result<Judgement, Self::Error>;
 
     /// Whether to stop before the next candidate. `n_steps` have been judged.
     fn stop(&mut self, n_steps: u64, best_ns: f64) -> bool;
@@ -74,7 +78,15 @@ impl Arm {
     pub fn new(n_launches: u64, space: KernelSpace, ns: f64) -> Self {
         let (_, first) = space.schedules().next().expect("a space has a first schedule");
         let best = first.schedule;
-        Self { n_launches, best, best_ns: ns, space, frontier: Vec::new(), n_tried: 0, saved_ns: 0.0 }
+        Self {
+            n_launches,
+            best,
+            best_ns: ns,
+            space,
+            frontier: Vec::new(),
+            n_tried: 0,
+            saved_ns: 0.0,
+        }
     }
 
     /// Adds the neighbours of a schedule to the class, and to the frontier ranked by predicted time.
@@ -90,7 +102,8 @@ impl Arm {
 
     fn candidate(&self, region: usize, id: KernelId) -> Candidate {
         let considered = self.space.get(id);
-        let (parent, tiling_move) = considered.parent.expect("only the first schedule has no parent");
+        let (parent, tiling_move) =
+            considered.parent.expect("only the first schedule has no parent");
         let parent = self.space.get(parent).schedule;
         Candidate { region, schedule: considered.schedule, tiling_move, parent }
     }
@@ -133,13 +146,15 @@ pub fn tune<L: Lab>(arms: &mut [Arm], lab: &mut L, seed: u64) -> Result<Outcome,
             return Ok(Outcome { n_steps, exhausted: false });
         }
         let open = (arms.iter().enumerate()).filter(|(_, arm)| !arm.frontier.is_empty());
-        let chosen = open.max_by(|a, b| a.1.value(n_steps).total_cmp(&b.1.value(n_steps)).then(b.0.cmp(&a.0)));
+        let chosen = open
+            .max_by(|a, b| a.1.value(n_steps).total_cmp(&b.1.value(n_steps)).then(b.0.cmp(&a.0)));
         let Some((region, _)) = chosen else {
             return Ok(Outcome { n_steps, exhausted: true });
         };
         let arm = &mut arms[region];
         // Mostly the best prediction; the model is not always right, so sometimes any.
-        let nth = if random.below(5) == 0 { random.below(arm.frontier.len() as u64) as usize } else { 0 };
+        let nth =
+            if random.below(5) == 0 { random.below(arm.frontier.len() as u64) as usize } else { 0 };
         let (_, id) = arm.frontier.remove(nth);
         let candidate = arm.candidate(region, id);
         let judgement = lab.judge(&candidate, &arm.best)?;
@@ -164,7 +179,7 @@ pub struct SplitMix(pub u64);
 
 impl SplitMix {
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -174,6 +189,138 @@ impl SplitMix {
 
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.next_u64() % n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use super::*;
+    use std::sync::Arc;
+
+    use eggine_ir::Region;
+    use eggine_ir::schedule::PointwiseSchedule;
+
+    /// A line of schedules whose time falls towards `threads = 512`; the model predicts the reverse.
+    struct Valley {
+        judged: Vec<(usize, String)>,
+        n_max: u64,
+        rejected: Option<u32>,
+    }
+
+    struct NoMoves;
+
+    impl eggine_rewrite::Moves for NoMoves {
+        fn names(&self) -> &[&'static str] {
+            &[]
+        }
+
+        fn neighbours(&self, _: usize, _: &Region, _: &Schedule) -> Vec<Schedule> {
+            Vec::new()
+        }
+    }
+
+    fn schedule(threads: u32) -> Schedule {
+        Schedule::Pointwise(PointwiseSchedule { threads, elems: 1, vector: 1 })
+    }
+
+    fn threads_of(schedule: &Schedule) -> u32 {
+        match schedule {
+            Schedule::Pointwise(s) => s.threads,
+            other => unreachable!("{other}"),
+        }
+    }
+
+    fn time_ns(schedule: &Schedule) -> f64 {
+        1000.0 + (f64::from(threads_of(schedule)) - 512.0).abs()
+    }
+
+    impl Lab for Valley {
+        type Error = std::convert::Infallible;
+
+        fn moves(&self, _: usize, schedule: &Schedule) -> Vec<(&'static str, Schedule)> {
+            let threads = threads_of(schedule);
+            let near = [("less", threads.saturating_sub(32)), ("more", threads + 32)];
+            near.into_iter()
+                .filter(|(_, n)| (32..=1024).contains(n))
+                .map(|(name, n)| (name, self::schedule(n)))
+                .collect()
+        }
+
+        fn predict_ns(&self, _: usize, schedule: &Schedule) -> f64 {
+            -time_ns(schedule)
+        }
+
+        fn judge(
+            &mut self,
+            candidate: &Candidate,
+            incumbent: &Schedule,
+        ) -> Result<Judgement, Self::Error> {
+            self.judged.push((candidate.region, candidate.schedule.to_string()));
+            if Some(threads_of(&candidate.schedule)) == self.rejected {
+                return Ok(Judgement { median_ns: None, better: false });
+            }
+            let ns = time_ns(&candidate.schedule);
+            Ok(Judgement { median_ns: Some(ns), better: ns < time_ns(incumbent) })
+        }
+
+        fn stop(&mut self, n_steps: u64, _: f64) -> bool {
+            n_steps >= self.n_max
+        }
+    }
+
+    fn arms(n_launches: &[u64]) -> Vec<Arm> {
+        let region = Region::contiguous(
+            eggine_ir::graph::parse(
+                "graph @g(v0: f32[64]) {\n    v1 = relu v0\n    return v1\n}\n",
+            )
+            .unwrap(),
+        );
+        let arm = |&n| {
+            let space = KernelSpace::new(region.clone(), schedule(256), Arc::new(NoMoves));
+            Arm::new(n, space, time_ns(&schedule(256)))
+        };
+        n_launches.iter().map(arm).collect()
+    }
+
+    #[test]
+    fn finds_the_best_although_the_model_misleads() {
+        let mut lab = Valley { judged: Vec::new(), n_max: 200, rejected: None };
+        let mut arms = arms(&[1]);
+        let outcome = tune(&mut arms, &mut lab, 7).unwrap();
+        assert_eq!(arms[0].best, schedule(512));
+        assert!(outcome.exhausted, "every schedule within reach was judged");
+        let mut unique = lab.judged.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), lab.judged.len(), "nothing is judged twice");
+    }
+
+    #[test]
+    fn the_same_judgements_give_the_same_search() {
+        let run = |seed| {
+            let mut lab = Valley { judged: Vec::new(), n_max: 12, rejected: None };
+            tune(&mut arms(&[1, 3, 2]), &mut lab, seed).unwrap();
+            lab.judged
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2), "the seed matters");
+    }
+
+    #[test]
+    fn measurements_go_where_the_time_is() {
+        let mut lab = Valley { judged: Vec::new(), n_max: 20, rejected: None };
+        tune(&mut arms(&[1, 50]), &mut lab, 0).unwrap();
+        let on_second = lab.judged.iter().filter(|(region, _)| *region == 1).count();
+        assert!(on_second > 12, "{on_second} of 20 on the region that takes 98 % of the time");
+    }
+
+    #[test]
+    fn a_rejected_candidate_never_becomes_the_incumbent() {
+        let mut lab = Valley { judged: Vec::new(), n_max: 200, rejected: Some(512) };
+        let mut arms = arms(&[1]);
+        tune(&mut arms, &mut lab, 3).unwrap();
+        assert_ne!(arms[0].best, schedule(512));
     }
 }

@@ -8,7 +8,8 @@ use eggine_ir::{Region, Schedule, Tensor};
 use eggine_runtime::timing::{Decision, Measured, measure};
 use eggine_runtime::verify::verify;
 use eggine_runtime::{
-    Candidate, CandidateBuffer, Device, OracleCache, TimingPlan, Verdict, Verification, VerifyOptions,
+    Candidate, CandidateBuffer, Device, OracleCache, TimingPlan, Verdict, Verification,
+    VerifyOptions,
 };
 
 use crate::evidence::{Evidence, EvidenceError, Key, Row};
@@ -37,14 +38,16 @@ impl Prepared {
     /// The kernel as verification wants it.
     pub fn candidate(&self) -> Candidate<'_> {
         let kernel = &self.lowered.kernel;
-        let buffers = self.lowered.bindings.iter().zip(&self.packs).map(|(binding, pack)| match binding {
-            Binding::Input { index, .. } => {
-                let pack = pack.as_ref().map(|pack| &**pack as &(dyn Fn(&Tensor) -> Tensor + Sync));
-                CandidateBuffer::Input { index: *index, pack }
-            }
-            Binding::Output { index } => CandidateBuffer::Output { index: *index },
-            Binding::Table(table) => CandidateBuffer::Table(table.clone()),
-        });
+        let buffers =
+            self.lowered.bindings.iter().zip(&self.packs).map(|(binding, pack)| match binding {
+                Binding::Input { index, .. } => {
+                    let pack =
+                        pack.as_ref().map(|pack| &**pack as &(dyn Fn(&Tensor) -> Tensor + Sync));
+                    CandidateBuffer::Input { index: *index, pack }
+                }
+                Binding::Output { index } => CandidateBuffer::Output { index: *index },
+                Binding::Table(table) => CandidateBuffer::Table(table.clone()),
+            });
         Candidate {
             ptx: &self.ptx,
             entry: &kernel.name,
@@ -119,7 +122,13 @@ pub enum WorkshopError {
 
 impl<'a> Workshop<'a> {
     /// A workshop on a device.
-    pub fn new(device: Box<dyn Device>, evidence: &'a Evidence, target: Target, seed: u64, phases: Phases) -> Self {
+    pub fn new(
+        device: Box<dyn Device>,
+        evidence: &'a Evidence,
+        target: Target,
+        seed: u64,
+        phases: Phases,
+    ) -> Self {
         Self {
             device_identity: device.info().identity,
             device,
@@ -172,7 +181,11 @@ impl<'a> Workshop<'a> {
     /// # Errors
     ///
     /// If the device fails in what is not the kernel's doing.
-    pub fn verify(&mut self, subject: &Subject, prepared: &Prepared) -> Result<Verification, WorkshopError> {
+    pub fn verify(
+        &mut self,
+        subject: &Subject,
+        prepared: &Prepared,
+    ) -> Result<Verification, WorkshopError> {
         let known = (subject.hash.clone(), prepared.ptx_hash.clone());
         if let Some(verification) = self.verified.get(&known) {
             return Ok(verification.clone());
@@ -180,7 +193,14 @@ impl<'a> Workshop<'a> {
         let Self { device, oracles, options, phases, .. } = self;
         phases.time(Phase::Oracle, |_| warm_oracles(oracles, subject, options));
         let verification = phases.time(Phase::Verify, |_| {
-            verify(device.as_mut(), &subject.region, &subject.hash, &prepared.candidate(), oracles, options)
+            verify(
+                device.as_mut(),
+                &subject.region,
+                &subject.hash,
+                &prepared.candidate(),
+                oracles,
+                options,
+            )
         })?;
         self.verified.insert(known, verification.clone());
         Ok(verification)
@@ -264,7 +284,12 @@ pub fn prepare(subject: &Subject, schedule: &Schedule, target: Target) -> Result
         }
         _ => None,
     });
-    Ok(Prepared { packs: packs.collect(), ptx_hash: eggine_runtime::engine::hash_text(&ptx), ptx, lowered })
+    Ok(Prepared {
+        packs: packs.collect(),
+        ptx_hash: eggine_runtime::engine::hash_text(&ptx),
+        ptx,
+        lowered,
+    })
 }
 
 /// Reference results cost more than most kernels, so they have a clock of their own.
@@ -292,7 +317,10 @@ fn row(key: Key, measured: &Measured, origin: Origin<'_>) -> Row {
         key,
         verdict,
         samples_ns: timing.map_or_else(Vec::new, |timing| timing.samples_ns.clone()),
-        incumbent_ns: measured.race.as_ref().map_or_else(Vec::new, |race| race.incumbent.samples_ns.clone()),
+        incumbent_ns: measured
+            .race
+            .as_ref()
+            .map_or_else(Vec::new, |race| race.incumbent.samples_ns.clone()),
         decision: decision.to_owned(),
         median_ns: timing.and_then(|timing| timing.median_ns()).unwrap_or(0.0),
         error_of_bound: measured.before.error_ratio(),

@@ -40,7 +40,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     let engine = Engine::open(&args.engine)?;
     let n_launches = engine.plan.steps.len();
-    let names: Vec<String> = engine.plan.steps.iter().map(|step| engine.plan.kernels[step.kernel].entry.clone()).collect();
+    let names: Vec<String> = engine
+        .plan
+        .steps
+        .iter()
+        .map(|step| engine.plan.kernels[step.kernel].entry.clone())
+        .collect();
     let mut session = load(args, engine)?;
     let device = session.device().info().name;
     if let Some(against) = &args.against {
@@ -82,19 +87,28 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     order.sort_by_key(|&step| std::cmp::Reverse(step_ns[step]));
     for step in order.into_iter().take(10) {
         let share = 100.0 * step_ns[step] as f64 / total.max(1) as f64;
-        println!("  step {step:<3} {:<36} {:>9.3} ms {share:>5.1} %", names[step], ms(step_ns[step]));
+        println!(
+            "  step {step:<3} {:<36} {:>9.3} ms {share:>5.1} %",
+            names[step],
+            ms(step_ns[step])
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn load(args: &Args, engine: Engine) -> Result<Session, CliError> {
-    let inputs: Vec<_> = engine.inputs().iter().map(|spec| eggine::search::random_input(spec, args.seed)).collect();
+    let inputs: Vec<_> =
+        engine.inputs().iter().map(|spec| eggine::search::random_input(spec, args.seed)).collect();
     let mut session = args.device.session(engine)?;
     session.write_inputs(&inputs)?;
     Ok(session)
 }
 
-fn compare(args: &Args, session: &mut Session, against: &std::path::Path) -> Result<ExitCode, CliError> {
+fn compare(
+    args: &Args,
+    session: &mut Session,
+    against: &std::path::Path,
+) -> Result<ExitCode, CliError> {
     let mut other = load(args, Engine::open(against)?)?;
     let plan = TimingPlan {
         n_warmups: args.warmups,

@@ -101,9 +101,15 @@ fn evidence_path(args: &Args) -> Result<Option<PathBuf>, CliError> {
     if args.evidence.is_some() || args.budget == Budget::First {
         return Ok(args.evidence.clone());
     }
-    let path = super::default_evidence().ok_or("no home folder for the evidence: name a file with --evidence")?;
+    let path = super::default_evidence()
+        .ok_or("no home folder for the evidence: name a file with --evidence")?;
     if let Some(folder) = path.parent() {
-        let explain = |err| format!("cannot create `{}` for the evidence: {err}; name a file with --evidence", folder.display());
+        let explain = |err| {
+            format!(
+                "cannot create `{}` for the evidence: {err}; name a file with --evidence",
+                folder.display()
+            )
+        };
         std::fs::create_dir_all(folder).map_err(explain)?;
     }
     Ok(Some(path))
@@ -111,17 +117,22 @@ fn evidence_path(args: &Args) -> Result<Option<PathBuf>, CliError> {
 
 fn emit_ptx(engine: &std::path::Path, folder: &std::path::Path) -> Result<(), CliError> {
     let engine = Engine::open(engine)?;
-    let explain = |err: std::io::Error| format!("cannot write PTX into `{}`: {err}", folder.display());
+    let explain =
+        |err: std::io::Error| format!("cannot write PTX into `{}`: {err}", folder.display());
     std::fs::create_dir_all(folder).map_err(explain)?;
     for (idx, kernel) in engine.manifest.kernels.iter().enumerate() {
-        std::fs::write(folder.join(format!("{}.ptx", kernel.name)), engine.ptx(idx)).map_err(explain)?;
+        std::fs::write(folder.join(format!("{}.ptx", kernel.name)), engine.ptx(idx))
+            .map_err(explain)?;
     }
     Ok(())
 }
 
 fn print(report: &Report) {
     println!("{}", report.engine.display());
-    println!("  {} launches of {} kernels, {} nodes of the model", report.n_launches, report.n_kernels, report.n_model_nodes);
+    println!(
+        "  {} launches of {} kernels, {} nodes of the model",
+        report.n_launches, report.n_kernels, report.n_model_nodes
+    );
     println!("  arena {} bytes, weights {} bytes", report.arena_bytes, report.weights_bytes);
     if report.n_candidates > 0 {
         println!(

@@ -30,7 +30,11 @@ struct Finding {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let findings = vec![cpu(), assembler(), evidence(args.evidence.clone().or_else(super::default_evidence).as_deref())];
+    let findings = vec![
+        cpu(),
+        assembler(),
+        evidence(args.evidence.clone().or_else(super::default_evidence).as_deref()),
+    ];
     if args.json {
         super::print_json(&findings)?;
         return Ok(ExitCode::SUCCESS);
@@ -54,12 +58,19 @@ fn cpu() -> Finding {
 
 fn assembler() -> Finding {
     match Assembler::find(None, Path::new(".")) {
-        Ok(assembler) => Finding { what: "assembler", works: true, found: format!("ptxas {}", assembler.version()), advice: None },
+        Ok(assembler) => Finding {
+            what: "assembler",
+            works: true,
+            found: format!("ptxas {}", assembler.version()),
+            advice: None,
+        },
         Err(err) => Finding {
             what: "assembler",
             works: false,
             found: format!("{err}: PTX is emitted and run on the cpu device, but not assembled"),
-            advice: Some("optional: `cargo xtask tools` in a checkout, or put ptxas 13.0 on the path"),
+            advice: Some(
+                "optional: `cargo xtask tools` in a checkout, or put ptxas 13.0 on the path",
+            ),
         },
     }
 }
@@ -80,9 +91,15 @@ fn evidence(path: Option<&Path>) -> Finding {
     }
     match Evidence::open(path).and_then(|evidence| evidence.verdicts()) {
         Ok(verdicts) => {
-            let counts: Vec<String> = verdicts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+            let counts: Vec<String> =
+                verdicts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
             let counts = if counts.is_empty() { "empty".to_owned() } else { counts.join(", ") };
-            Finding { what, works: true, found: format!("{}: {counts}", path.display()), advice: None }
+            Finding {
+                what,
+                works: true,
+                found: format!("{}: {counts}", path.display()),
+                advice: None,
+            }
         }
         Err(err) => Finding { what, works: false, found: err.to_string(), advice: None },
     }

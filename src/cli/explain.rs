@@ -19,9 +19,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let engine = Engine::open(&args.engine)?;
     let kernels = &engine.manifest.kernels;
     let wanted = |name: &str| args.kernel.as_deref().is_none_or(|kernel| kernel == name);
-    if let Some(kernel) = args.kernel.as_deref().filter(|kernel| !kernels.iter().any(|it| it.name == *kernel)) {
+    if let Some(kernel) =
+        args.kernel.as_deref().filter(|kernel| !kernels.iter().any(|it| it.name == *kernel))
+    {
         let names: Vec<&str> = kernels.iter().map(|it| it.name.as_str()).collect();
-        return Err(format!("the engine has no kernel `{kernel}`; it has {}", names.join(", ")).into());
+        return Err(
+            format!("the engine has no kernel `{kernel}`; it has {}", names.join(", ")).into()
+        );
     }
     for (idx, record) in kernels.iter().enumerate().filter(|(_, record)| wanted(&record.name)) {
         println!("kernel {}", record.name);

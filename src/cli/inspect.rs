@@ -36,7 +36,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("model    {} ({} nodes), made by eggine {}", manifest.model, manifest.n_model_nodes, manifest.eggine_version);
+    println!(
+        "model    {} ({} nodes), made by eggine {}",
+        manifest.model, manifest.n_model_nodes, manifest.eggine_version
+    );
     let device = manifest.device.as_deref().unwrap_or("none: times are predicted");
     println!("target   {}, measured on {device}", manifest.target);
     for (kind, specs) in [("input", engine.inputs()), ("output", engine.outputs())] {
@@ -49,7 +52,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         "memory   arena {} bytes (live peak {}, without reuse {}), weights {} bytes",
         arena.arena_bytes, arena.live_peak_bytes, arena.sum_bytes, engine.plan.weights_bytes
     );
-    println!("steps    {} launches of {} kernels", engine.plan.steps.len(), engine.plan.kernels.len());
+    println!(
+        "steps    {} launches of {} kernels",
+        engine.plan.steps.len(),
+        engine.plan.kernels.len()
+    );
     for (kernel, record) in manifest.kernels.iter().enumerate() {
         let n_launches = engine.plan.steps.iter().filter(|step| step.kernel == kernel).count();
         let time = match (record.measured_ns, record.predicted_ns) {
@@ -62,7 +69,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     println!();
     for (idx, step) in engine.plan.steps.iter().enumerate() {
-        println!("step {idx:<3} {:<14} {}", engine.plan.kernels[step.kernel].entry, step.sources.join(" "));
+        println!(
+            "step {idx:<3} {:<14} {}",
+            engine.plan.kernels[step.kernel].entry,
+            step.sources.join(" ")
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

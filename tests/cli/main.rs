@@ -34,7 +34,8 @@ fn fails(output: &Output, words: &[&str]) {
 fn compile(model: &str, folder: &Path, extra: &[&str]) -> (PathBuf, Output) {
     let engine = folder.join("out.engine");
     let (onnx, case) = (example(&format!("{model}.onnx")), example(&format!("{model}.case0.npz")));
-    let mut args = vec!["compile", path(&onnx), "-o", path(&engine), "--shapes-from", path(&case), "--quiet"];
+    let mut args =
+        vec!["compile", path(&onnx), "-o", path(&engine), "--shapes-from", path(&case), "--quiet"];
     args.extend(extra);
     let output = eggine(&args);
     (engine, output)
@@ -49,12 +50,25 @@ fn succeeds(output: &Output) -> String {
 #[test]
 fn compiles_compares_runs_and_shows_a_real_model() {
     let folder = tempfile::tempdir().unwrap();
-    let (engine, output) = compile("resnet50", folder.path(), &["--emit-ptx", path(&folder.path().join("ptx"))]);
+    let (engine, output) =
+        compile("resnet50", folder.path(), &["--emit-ptx", path(&folder.path().join("ptx"))]);
     assert!(succeeds(&output).contains("launches"));
     let case = example("resnet50.case0.npz");
-    assert!(succeeds(&eggine(&["compare", path(&engine), "--case", path(&case)])).contains("agrees"));
+    assert!(
+        succeeds(&eggine(&["compare", path(&engine), "--case", path(&case)])).contains("agrees")
+    );
     let out = folder.path().join("out.npz");
-    assert!(succeeds(&eggine(&["run", path(&engine), "--inputs", path(&case), "--outputs", path(&out)])).contains("logits"));
+    assert!(
+        succeeds(&eggine(&[
+            "run",
+            path(&engine),
+            "--inputs",
+            path(&case),
+            "--outputs",
+            path(&out)
+        ]))
+        .contains("logits")
+    );
     assert!(out.exists());
     assert!(succeeds(&eggine(&["inspect", path(&engine)])).contains("contraction"));
     assert!(succeeds(&eggine(&["explain", path(&engine)])).contains("rules"));
@@ -108,9 +122,18 @@ fn shapes_that_do_not_fit_are_explained() {
     let model = example("resnet50.onnx");
     let open = eggine(&["compile", path(&model), "-o", path(&engine), "--quiet"]);
     fails(&open, &["input", "--shape"]);
-    let wrong = eggine(&["compile", path(&model), "-o", path(&engine), "--shape", "input=1,4,64,64", "--quiet"]);
+    let wrong = eggine(&[
+        "compile",
+        path(&model),
+        "-o",
+        path(&engine),
+        "--shape",
+        "input=1,4,64,64",
+        "--quiet",
+    ]);
     fails(&wrong, &["input", "4"]);
-    let unknown = eggine(&["compile", path(&model), "-o", path(&engine), "--shape", "nothing=1", "--quiet"]);
+    let unknown =
+        eggine(&["compile", path(&model), "-o", path(&engine), "--shape", "nothing=1", "--quiet"]);
     fails(&unknown, &["nothing"]);
 }
 
@@ -138,7 +161,10 @@ fn evidence_that_cannot_be_used_is_named_and_kept() {
     std::fs::write(&garbage, "not a database. ".repeat(500)).unwrap();
     let (_, output) = compile("resnet50", folder.path(), &["--evidence", path(&garbage)]);
     fails(&output, &["garbage.sqlite", "--evidence"]);
-    assert!(std::fs::read_to_string(&garbage).unwrap().starts_with("not a database"), "nothing is lost");
+    assert!(
+        std::fs::read_to_string(&garbage).unwrap().starts_with("not a database"),
+        "nothing is lost"
+    );
 }
 
 #[test]

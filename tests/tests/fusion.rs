@@ -26,7 +26,9 @@ fn cover(model: &str, case: usize) -> Cover {
 
 fn kernels(cover: &Cover) -> Vec<(String, Vec<String>)> {
     let kernels = cover.kernels().map(|(tensor, region)| {
-        let TensorDef::Kernel { sources, .. } = &cover.tensors[tensor] else { unreachable!("kernels() lists kernels") };
+        let TensorDef::Kernel { sources, .. } = &cover.tensors[tensor] else {
+            unreachable!("kernels() lists kernels")
+        };
         let family = first_schedule(&cover.regions[region]).unwrap().family();
         (family.to_owned(), sources.clone())
     });
@@ -46,7 +48,8 @@ fn listing(model: &str) -> String {
 fn resnet50_has_one_kernel_per_convolution_with_what_follows_it() {
     let cover = cover("resnet50", 0);
     for (_, sources) in kernels(&cover) {
-        let n_convs = sources.iter().filter(|name| name.contains("Conv") || name.contains("conv")).count();
+        let n_convs =
+            sources.iter().filter(|name| name.contains("Conv") || name.contains("conv")).count();
         // Two only where both branches of a residual end in a convolution.
         assert!(n_convs <= 2, "{sources:?}");
     }
@@ -58,9 +61,14 @@ fn bert_layers_take_at_most_11_launches() {
     for case in 0..2 {
         let kernels = kernels(&cover("bert_encoder", case));
         for layer in ["layer.0", "layer.1"] {
-            let launches = kernels.iter().filter(|(_, sources)| sources.iter().any(|name| name.contains(layer)));
+            let launches = kernels
+                .iter()
+                .filter(|(_, sources)| sources.iter().any(|name| name.contains(layer)));
             let n_launches = launches.count();
-            assert!((1..=11).contains(&n_launches), "{layer} of case {case} takes {n_launches} launches");
+            assert!(
+                (1..=11).contains(&n_launches),
+                "{layer} of case {case} takes {n_launches} launches"
+            );
         }
     }
     insta::assert_snapshot!(listing("bert_encoder"));
@@ -70,8 +78,15 @@ fn bert_layers_take_at_most_11_launches() {
 #[test]
 fn softmax_layer_norm_and_gelu_are_whole() {
     let kernels = kernels(&cover("bert_encoder", 0));
-    for part in ["layer.0/attention/self/Softmax", "layer.0/output/LayerNorm", "layer.0/intermediate/intermediate_act_fn"] {
-        let n_kernels = kernels.iter().filter(|(_, sources)| sources.iter().any(|name| name.contains(part))).count();
+    for part in [
+        "layer.0/attention/self/Softmax",
+        "layer.0/output/LayerNorm",
+        "layer.0/intermediate/intermediate_act_fn",
+    ] {
+        let n_kernels = kernels
+            .iter()
+            .filter(|(_, sources)| sources.iter().any(|name| name.contains(part)))
+            .count();
         assert_eq!(n_kernels, 1, "{part}");
     }
 }

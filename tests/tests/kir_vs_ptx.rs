@@ -5,8 +5,8 @@
 use cranelift_entity::PrimaryMap;
 use eggine_codegen_ptx::kir::eval::eval;
 use eggine_codegen_ptx::kir::{
-    BinaryOp, Buffer, BufferDecl, Builder, CompareOp, Expr, Kernel, Operand, Scalar, Space, Special, Stmt,
-    UnaryOp, Val, Var, fold, parse, verify,
+    BinaryOp, Buffer, BufferDecl, Builder, CompareOp, Expr, Kernel, Operand, Scalar, Space,
+    Special, Stmt, UnaryOp, Val, Var, fold, parse, verify,
 };
 use eggine_codegen_ptx::{Target, emit};
 use eggine_cpu::{LaunchConfig, Memory, Module, Options, Param, launch};
@@ -34,7 +34,14 @@ trait Sink {
     fn var(&mut self, init: Val) -> Var;
     fn get(&mut self, var: Var) -> Val;
     fn set(&mut self, var: Var, val: Val);
-    fn load(&mut self, buffer: Buffer, index: Val, offset: i32, n: usize, mask: Option<Val>) -> Vec<Val>;
+    fn load(
+        &mut self,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        n: usize,
+        mask: Option<Val>,
+    ) -> Vec<Val>;
     fn store(&mut self, buffer: Buffer, index: Val, offset: i32, srcs: &[Val], mask: Option<Val>);
     fn begin_for(&mut self, from: Operand, to: Operand, step: i32) -> Val;
     fn begin_if(&mut self, cond: Val);
@@ -80,7 +87,14 @@ impl Sink for Builder {
     fn set(&mut self, var: Var, val: Val) {
         self.set(var, val);
     }
-    fn load(&mut self, buffer: Buffer, index: Val, offset: i32, n: usize, mask: Option<Val>) -> Vec<Val> {
+    fn load(
+        &mut self,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        n: usize,
+        mask: Option<Val>,
+    ) -> Vec<Val> {
         self.load(buffer, index, offset, n, mask)
     }
     fn store(&mut self, buffer: Buffer, index: Val, offset: i32, srcs: &[Val], mask: Option<Val>) {
@@ -181,7 +195,14 @@ impl Sink for Plain {
     fn set(&mut self, var: Var, val: Val) {
         self.push(Stmt::Set(var, val));
     }
-    fn load(&mut self, buffer: Buffer, index: Val, offset: i32, n: usize, mask: Option<Val>) -> Vec<Val> {
+    fn load(
+        &mut self,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        n: usize,
+        mask: Option<Val>,
+    ) -> Vec<Val> {
         let ty = Scalar::of(self.kernel.buffers[buffer].dtype).unwrap();
         let dsts: Vec<Val> = (0..n).map(|_| self.kernel.vals.push(ty)).collect();
         self.push(Stmt::Load { dsts: dsts.clone(), buffer, index, offset, mask });
@@ -294,7 +315,8 @@ impl<S: Sink> Generator<'_, S> {
     }
 
     fn kernel(&mut self) {
-        let (block, thread) = (self.sink.special(Special::BlockX), self.sink.special(Special::ThreadX));
+        let (block, thread) =
+            (self.sink.special(Special::BlockX), self.sink.special(Special::ThreadX));
         let threads = self.i32(THREADS as i32);
         let base = self.sink.binary(BinaryOp::Mul, block, threads);
         let global = self.sink.binary(BinaryOp::Add, base, thread);
@@ -323,15 +345,20 @@ impl<S: Sink> Generator<'_, S> {
                 _ => self.stmt(0),
             }
         }
-        for (var, is_float) in
-            self.i32_vars.clone().into_iter().map(|var| (var, false)).chain(self.f32_vars.clone().into_iter().map(|var| (var, true)))
+        for (var, is_float) in self
+            .i32_vars
+            .clone()
+            .into_iter()
+            .map(|var| (var, false))
+            .chain(self.f32_vars.clone().into_iter().map(|var| (var, true)))
         {
             let val = self.sink.get(var);
             if is_float { self.pool.f32s.push(val) } else { self.pool.i32s.push(val) }
         }
         let n_out = self.i32(N_OUT as i32);
         let at = self.sink.binary(BinaryOp::Mul, global, n_out);
-        let last = |vals: &[Val]| -> Vec<Val> { vals.iter().rev().cycle().take(N_OUT).copied().collect() };
+        let last =
+            |vals: &[Val]| -> Vec<Val> { vals.iter().rev().cycle().take(N_OUT).copied().collect() };
         let (floats, ints) = (last(&self.pool.f32s), last(&self.pool.i32s));
         for half in 0..2 {
             let range = half * 4..half * 4 + 4;
@@ -343,7 +370,10 @@ impl<S: Sink> Generator<'_, S> {
 
     /// Writes shared memory, waits, and reads what another thread wrote.
     fn exchange(&mut self, thread: Val) {
-        let (float, int) = (self.choices.pick(&self.pool.f32s.clone()), self.choices.pick(&self.pool.i32s.clone()));
+        let (float, int) = (
+            self.choices.pick(&self.pool.f32s.clone()),
+            self.choices.pick(&self.pool.i32s.clone()),
+        );
         let offset = self.choices.pick(&[0, 64, 128, 192]);
         self.sink.barrier();
         self.sink.store(buffer(9), thread, offset, &[float], None);
@@ -387,7 +417,11 @@ impl<S: Sink> Generator<'_, S> {
         match self.choices.below(20) {
             0 | 1 => {
                 let bits = [BinaryOp::And, BinaryOp::Or, BinaryOp::Xor];
-                let op = if self.choices.below(3) == 0 { self.choices.pick(&bits) } else { self.choices.pick(&ops) };
+                let op = if self.choices.below(3) == 0 {
+                    self.choices.pick(&bits)
+                } else {
+                    self.choices.pick(&ops)
+                };
                 let (a, b) = (self.any_i32(), self.any_i32());
                 let val = self.sink.binary(op, a, b);
                 self.pool.i32s.push(val);
@@ -435,7 +469,11 @@ impl<S: Sink> Generator<'_, S> {
                 self.pool.i32s.push(val);
             }
             6 | 7 => {
-                let op = if self.choices.below(4) == 0 { BinaryOp::Div } else { self.choices.pick(&ops) };
+                let op = if self.choices.below(4) == 0 {
+                    BinaryOp::Div
+                } else {
+                    self.choices.pick(&ops)
+                };
                 let (a, b) = (self.any_f32(), self.any_f32());
                 let val = self.sink.binary(op, a, b);
                 self.pool.f32s.push(val);
@@ -483,7 +521,10 @@ impl<S: Sink> Generator<'_, S> {
                 let low = self.choices.pick(&[0, 1, -3]);
                 let high = self.choices.pick(&[5, 40, 1000]);
                 let (low, high) = (self.i32(low), self.i32(high));
-                let (a, b) = (self.sink.compare(CompareOp::Le, low, x), self.sink.compare(CompareOp::Lt, x, high));
+                let (a, b) = (
+                    self.sink.compare(CompareOp::Le, low, x),
+                    self.sink.compare(CompareOp::Lt, x, high),
+                );
                 let val = self.sink.binary(BinaryOp::And, a, b);
                 self.pool.preds.push(val);
             }
@@ -655,7 +696,10 @@ fn inputs(kernel: &Kernel) -> Vec<Vec<u8>> {
         buffers.push(match (decl.space, decl.dtype) {
             (Space::Global { writable: true }, _) => vec![0; n_bytes],
             (_, DType::F32) => (0..decl.n_elems)
-                .flat_map(|i| if i % 61 == 7 { f32::NAN } else { (next() % 4001) as f32 / 64.0 - 31.0 }.to_le_bytes())
+                .flat_map(|i| {
+                    if i % 61 == 7 { f32::NAN } else { (next() % 4001) as f32 / 64.0 - 31.0 }
+                        .to_le_bytes()
+                })
                 .collect(),
             _ => (0..n_bytes).map(|_| next() as u8).collect(),
         });
@@ -683,9 +727,11 @@ fn executed(kernel: &Kernel, checking: bool) -> Vec<Vec<u8>> {
         })
         .collect();
     let params: Vec<Param> = addresses.iter().map(|&address| Param::U64(address)).collect();
-    let config = LaunchConfig { grid: kernel.grid, block: [kernel.n_threads, 1, 1], params: &params };
+    let config =
+        LaunchConfig { grid: kernel.grid, block: [kernel.n_threads, 1, 1], params: &params };
     let options = Options { checking, step_limit: Some(10_000_000), ..Options::default() };
-    launch(&module, &kernel.name, &memory, &config, &options).unwrap_or_else(|err| panic!("{err}\n{ptx}"));
+    launch(&module, &kernel.name, &memory, &config, &options)
+        .unwrap_or_else(|err| panic!("{err}\n{ptx}"));
     for (bytes, &address) in buffers.iter_mut().zip(&addresses) {
         memory.read(address, bytes).unwrap();
     }
@@ -713,7 +759,13 @@ fn canonical(kernel: &Kernel, buffers: &[Vec<u8>]) -> Vec<Vec<u64>> {
                 .0
                 .iter()
                 .map(|&le| u32::from_le_bytes(le))
-                .map(|bits| if dtype == DType::F32 && f32::from_bits(bits).is_nan() { 0x7fc0_0000 } else { u64::from(bits) })
+                .map(|bits| {
+                    if dtype == DType::F32 && f32::from_bits(bits).is_nan() {
+                        0x7fc0_0000
+                    } else {
+                        u64::from(bits)
+                    }
+                })
                 .collect(),
         })
         .collect()

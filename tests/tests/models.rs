@@ -4,7 +4,11 @@
 //! The models that the repository ships always run. The eleven of `../shared/models` are extra: without
 //! that folder each is listed as ignored.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a panic is how a test fails, a skip is said aloud"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -33,8 +37,13 @@ fn main() {
     for model in ["resnet50", "bert_encoder", "dit_transformer"] {
         for case in 0..2 {
             let folder = root().join("examples/models");
-            let (onnx, npz) = (folder.join(format!("{model}.onnx")), folder.join(format!("{model}.case{case}.npz")));
-            trials.push(Trial::test(format!("examples/{model}/case{case}"), move || agrees(&onnx, &npz, TOLERANCE)));
+            let (onnx, npz) = (
+                folder.join(format!("{model}.onnx")),
+                folder.join(format!("{model}.case{case}.npz")),
+            );
+            trials.push(Trial::test(format!("examples/{model}/case{case}"), move || {
+                agrees(&onnx, &npz, TOLERANCE)
+            }));
         }
     }
     let onnx = root().join("examples/models/resnet50.onnx");
@@ -52,7 +61,9 @@ fn main() {
             let onnx = shared.join(format!("models/{model}.onnx"));
             let npz = shared.join(format!("refs/{model}.case{case}.npz"));
             let missing = !onnx.exists();
-            let test = Trial::test(format!("shared/{model}/case{case}"), move || agrees(&onnx, &npz, TOLERANCE));
+            let test = Trial::test(format!("shared/{model}/case{case}"), move || {
+                agrees(&onnx, &npz, TOLERANCE)
+            });
             trials.push(test.with_ignored_flag(missing));
         }
     }
@@ -69,7 +80,9 @@ fn agrees(onnx: &Path, npz: &Path, tolerance: f64) -> Result<(), Failed> {
     let (inputs, expected) = (case.inputs(engine.inputs())?, case.expected(engine.outputs())?);
     let small = inputs.iter().map(|input| input.n_elems()).sum::<usize>() < 100_000;
     // The same engine in checking mode: no kernel may be reported. Large inputs would take minutes.
-    for checking in if small { &[Checking::Bounds, Checking::Everything][..] } else { &[Checking::Bounds] } {
+    for checking in
+        if small { &[Checking::Bounds, Checking::Everything][..] } else { &[Checking::Bounds] }
+    {
         let device = CpuDevice::new(CpuOptions { checking: *checking, ..CpuOptions::default() });
         let outputs = Session::new(Box::new(device), &engine)?.run(&inputs)?;
         let comparison = compare_outputs(engine.outputs(), &outputs, &expected, tolerance);

@@ -47,7 +47,10 @@ fn addresses(space: &mut Space, graph: &Graph, side: &Side) -> Vec<Index> {
     });
     // The largest first: it decides.
     inputs.sort_by_key(|(value, _)| std::cmp::Reverse(graph.ty(*value).n_elems()));
-    inputs.iter().map(|(value, index)| space.linear(index, &moves::extents(graph, *value))).collect()
+    inputs
+        .iter()
+        .map(|(value, index)| space.linear(index, &moves::extents(graph, *value)))
+        .collect()
 }
 
 /// Whether `lanes` neighbours along `axes` can be loaded together.
@@ -68,12 +71,15 @@ fn fits(space: &mut Space, addresses: &[Index], side: &Side, axes: &[Axis], lane
             return (true, false);
         }
         let first = space.substitute(&index, lane, &Index::constant(0));
-        let whole = space.coefficient(&index, lane) == Some(1) && first.is_multiple_of(lanes as i64);
+        let whole =
+            space.coefficient(&index, lane) == Some(1) && first.is_multiple_of(lanes as i64);
         (whole && extent.is_none_or(|n| n % lanes as i64 == 0), true)
     };
     let conditions = side.inside.iter().all(|(index, extent)| aligned(index, Some(*extent)).0);
     let Some((first, rest)) = addresses.split_first() else { return false };
-    conditions && aligned(first, None) == (true, true) && rest.iter().all(|index| aligned(index, None).0)
+    conditions
+        && aligned(first, None) == (true, true)
+        && rest.iter().all(|index| aligned(index, None).0)
 }
 
 /// Smallest distance that a step along the innermost axis makes, as far as it is known.
@@ -83,7 +89,14 @@ fn step(space: &Space, address: &Index, axes: &[Axis]) -> Option<i64> {
 }
 
 /// The best way to load an operand.
-pub(crate) fn mode(problem: &mut Problem, graph: &Graph, side: &Side, axes: &[Axis], k: &[Axis], vector: usize) -> Mode {
+pub(crate) fn mode(
+    problem: &mut Problem,
+    graph: &Graph,
+    side: &Side,
+    axes: &[Axis],
+    k: &[Axis],
+    vector: usize,
+) -> Mode {
     let space = &mut problem.space;
     let addresses = addresses(space, graph, side);
     for lanes in [4, 2] {

@@ -93,7 +93,14 @@ struct Root {
     inside: Inside,
 }
 
-fn root(space: &mut Space, graph: &Graph, node: Value, op: Op, attrs: &Attrs, args: &[Value]) -> Root {
+fn root(
+    space: &mut Space,
+    graph: &Graph,
+    node: Value,
+    op: Op,
+    attrs: &Attrs,
+    args: &[Value],
+) -> Root {
     let out = moves::extents(graph, node);
     let rank = out.len();
     match op {
@@ -156,14 +163,21 @@ fn splits_phases(attrs: &Attrs) -> bool {
 }
 
 /// The operands of a contraction whose own output index is `index`.
-fn product(space: &mut Space, graph: &Graph, root: &Root, node: Value, index: &[Index]) -> Option<Product> {
+fn product(
+    space: &mut Space,
+    graph: &Graph,
+    root: &Root,
+    node: Value,
+    index: &[Index],
+) -> Option<Product> {
     let NodeKind::Apply(op, attrs, args) = &graph.nodes[node].kind else { return None };
     let summed = moves::summed(graph, *op, attrs, args);
     let (k, lhs, rhs) = if *op == Op::ConvTranspose && splits_phases(attrs) {
         let filter = moves::extents(graph, args[1]);
         let from = moves::extents(graph, args[0]);
         let mut k = Vec::new();
-        let (mut x_at, mut w_at, mut x_inside, mut w_inside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut x_at, mut w_at, mut x_inside, mut w_inside) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for at in 0..filter.len() - 2 {
             let (stride, before) = (attrs.ints(0)[at], attrs.ints(1)[at]);
             let tap = axis(space, filter[at + 2].div_ceil(stride as usize));
@@ -192,7 +206,11 @@ fn product(space: &mut Space, graph: &Graph, root: &Root, node: Value, index: &[
         x.extend(x_at);
         let mut w = vec![input, space.rem(&index[1], filter[1] as i64)];
         w.extend(w_at);
-        (k, Side { node: args[0], index: x, inside: x_inside }, Side { node: args[1], index: w, inside: w_inside })
+        (
+            k,
+            Side { node: args[0], index: x, inside: x_inside },
+            Side { node: args[1], index: w, inside: w_inside },
+        )
     } else {
         // The kernel's taps outside, channels inside: then neighbouring products differ by a constant
         // distance in both operands, and whether a pixel exists depends on the outer axes only.
@@ -201,10 +219,18 @@ fn product(space: &mut Space, graph: &Graph, root: &Root, node: Value, index: &[
         let mut at = vec![k[k.len() - 1].index.clone()];
         at.extend(k[..k.len() - 1].iter().map(|axis| axis.index.clone()));
         let ([a, b], inside) = moves::contract(space, graph, (*op, attrs, args), index, &at);
-        (k, Side { node: args[0], index: a, inside }, Side { node: args[1], index: b, inside: Vec::new() })
+        (
+            k,
+            Side { node: args[0], index: a, inside },
+            Side { node: args[1], index: b, inside: Vec::new() },
+        )
     };
     let only = |space: &Space, side: &Side, axes: &[Axis]| {
-        let allowed = |leaf: &Atom| [&root.batch[..], axes, &k[..]].iter().any(|axes| axes.iter().any(|axis| axis.leaf == *leaf));
+        let allowed = |leaf: &Atom| {
+            [&root.batch[..], axes, &k[..]]
+                .iter()
+                .any(|axes| axes.iter().any(|axis| axis.leaf == *leaf))
+        };
         let indices = side.index.iter().chain(side.inside.iter().map(|(index, _)| index));
         indices.into_iter().all(|index| space.leaves(index).iter().all(allowed))
     };
@@ -236,7 +262,10 @@ fn forward(space: &mut Space, graph: &Graph, node: Value, root: &Root) -> Option
             }
             Op::Transpose => {
                 let perm = attrs.usizes(0);
-                Target { index: perm.iter().map(|&axis| from.index[axis].clone()).collect(), ..from }
+                Target {
+                    index: perm.iter().map(|&axis| from.index[axis].clone()).collect(),
+                    ..from
+                }
             }
             Op::Slice if attrs.ints(2).iter().all(|&step| step == 1) => {
                 let mut inside = from.inside.clone();
@@ -287,7 +316,9 @@ fn is_loadable(space: &mut Space, graph: &Graph, side: &Side) -> bool {
         if let NodeKind::Apply(op, attrs, args) = &graph.nodes[value].kind {
             ok &= match op.spec().class {
                 OpClass::Map | OpClass::Move | OpClass::Generate => true,
-                OpClass::Window => moves::summed(graph, *op, attrs, args).iter().product::<usize>() <= MAX_WINDOW,
+                OpClass::Window => {
+                    moves::summed(graph, *op, attrs, args).iter().product::<usize>() <= MAX_WINDOW
+                }
                 OpClass::Reduce | OpClass::Contract => false,
             };
         }
@@ -312,7 +343,9 @@ impl Problem {
 
     fn rooted(graph: &Graph, node: Value) -> Option<Problem> {
         let NodeKind::Apply(op, attrs, args) = &graph.nodes[node].kind else { return None };
-        if !matches!(graph.ty(node).dtype, DType::F32 | DType::F16 | DType::BF16) || graph.ty(node).n_elems() == 0 {
+        if !matches!(graph.ty(node).dtype, DType::F32 | DType::F16 | DType::BF16)
+            || graph.ty(node).n_elems() == 0
+        {
             return None;
         }
         let mut space = Space::default();
@@ -344,14 +377,18 @@ impl Problem {
             });
             legal &= seen.len() <= 500;
         }
-        let at_root = reached.iter().any(|(value, index)| *value == node && same(index, &root.index));
+        let at_root =
+            reached.iter().any(|(value, index)| *value == node && same(index, &root.index));
         if !legal || !at_root || reached.len() > 2 {
             return None;
         }
         let mut products = Vec::new();
         for (value, index) in &reached {
             let product = product(&mut space, graph, &root, *value, index)?;
-            if product.n_k() == 0 || !is_loadable(&mut space, graph, &product.m_side) || !is_loadable(&mut space, graph, &product.n_side) {
+            if product.n_k() == 0
+                || !is_loadable(&mut space, graph, &product.m_side)
+                || !is_loadable(&mut space, graph, &product.n_side)
+            {
                 return None;
             }
             products.push(product);
@@ -377,7 +414,14 @@ impl Problem {
     }
 
     /// How an operand that is a weight can be packed into tiles.
-    pub(crate) fn packing(&mut self, graph: &Graph, side: &Side, axes: &[Axis], k: &[Axis], tile: (usize, usize)) -> Option<(Value, Packing)> {
+    pub(crate) fn packing(
+        &mut self,
+        graph: &Graph,
+        side: &Side,
+        axes: &[Axis],
+        k: &[Axis],
+        tile: (usize, usize),
+    ) -> Option<(Value, Packing)> {
         if !side.inside.is_empty() {
             return None;
         }
@@ -386,7 +430,10 @@ impl Problem {
             match &graph.nodes[node].kind {
                 NodeKind::Input { weight: true, .. } => break,
                 NodeKind::Apply(op, attrs, args) => {
-                    let (out, arg) = (moves::extents(graph, node), moves::extents(graph, args.first().copied()?));
+                    let (out, arg) = (
+                        moves::extents(graph, node),
+                        moves::extents(graph, args.first().copied()?),
+                    );
                     index = match op {
                         Op::Reshape => moves::reshape(&mut self.space, &index, &out, &arg),
                         Op::Transpose => moves::transpose(&index, &attrs.usizes(0)),
@@ -405,7 +452,9 @@ impl Problem {
             return None;
         }
         let parts = |axes: &[Axis]| -> Vec<Part> {
-            let stride = |axis: &Axis| address.terms.iter().find(|(atom, _)| *atom == axis.leaf).map_or(0, |(_, c)| *c);
+            let stride = |axis: &Axis| {
+                address.terms.iter().find(|(atom, _)| *atom == axis.leaf).map_or(0, |(_, c)| *c)
+            };
             axes.iter().map(|axis| Part { extent: axis.extent, stride: stride(axis) }).collect()
         };
         let packing = Packing {

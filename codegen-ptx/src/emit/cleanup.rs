@@ -12,10 +12,13 @@ pub(super) fn has_effect(op: Op) -> bool {
     matches!(stem, "st" | "red" | "atom" | "cp" | "bra" | "bar" | "ret" | "membar")
 }
 
-
 /// Registers that an instruction writes: its first operand, unless it has none.
 fn defs(inst: &Inst) -> &[Operand] {
-    if has_effect(inst.op) && !inst.op.spec().mnemonic.starts_with("atom") { &[] } else { &inst.operands[..1] }
+    if has_effect(inst.op) && !inst.op.spec().mnemonic.starts_with("atom") {
+        &[]
+    } else {
+        &inst.operands[..1]
+    }
 }
 
 fn for_each_use(inst: &Inst, mut f: impl FnMut(Reg)) {
@@ -109,7 +112,9 @@ pub(super) fn renumber(entry: &mut Entry) {
                 }
                 for operand in &mut inst.operands {
                     match operand {
-                        Operand::Reg(reg) | Operand::Address { base: Base::Reg(reg), .. } => rename(reg),
+                        Operand::Reg(reg) | Operand::Address { base: Base::Reg(reg), .. } => {
+                            rename(reg)
+                        }
                         Operand::Regs(list) => list.iter_mut().for_each(&mut rename),
                         Operand::Label(label) => *label = labels[label],
                         _ => {}

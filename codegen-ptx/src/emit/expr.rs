@@ -33,7 +33,8 @@ impl Emitter<'_> {
             Some(var) => self.var_reg(var),
             None => self.fresh(class(ty)),
         };
-        if let (Scalar::I32, Expr::Binary(op @ (BinaryOp::Div | BinaryOp::Rem), a, b)) = (ty, *expr) {
+        if let (Scalar::I32, Expr::Binary(op @ (BinaryOp::Div | BinaryOp::Rem), a, b)) = (ty, *expr)
+        {
             self.regs[val] = Some(self.divide(op == BinaryOp::Rem, dst, a, b)?);
             return Ok(());
         }
@@ -77,7 +78,8 @@ impl Emitter<'_> {
                     Scalar::Pred => None,
                 };
                 if let Some(op) = op {
-                    let operands = vec![reg(dst), self.operand(a)?, self.operand(b)?, self.src(cond)?];
+                    let operands =
+                        vec![reg(dst), self.operand(a)?, self.operand(b)?, self.src(cond)?];
                     self.inst(op, operands);
                 }
                 op.is_some()
@@ -128,7 +130,14 @@ impl Emitter<'_> {
         Ok(true)
     }
 
-    fn binary(&mut self, ty: Scalar, op: BinaryOp, dst: Reg, a: Val, b: Val) -> Result<bool, EmitError> {
+    fn binary(
+        &mut self,
+        ty: Scalar,
+        op: BinaryOp,
+        dst: Reg,
+        a: Val,
+        b: Val,
+    ) -> Result<bool, EmitError> {
         use BinaryOp::*;
         let op = match (ty, op) {
             (Scalar::Pred, And) if self.bounds_check(dst, a, b)? => return Ok(true),
@@ -179,8 +188,12 @@ impl Emitter<'_> {
     /// `low <= x && x < high` as one unsigned comparison.
     fn bounds_check(&mut self, dst: Reg, a: Val, b: Val) -> Result<bool, EmitError> {
         let parts = |emitter: &Self, lower: Val, upper: Val| {
-            let Some(Expr::Compare(CompareOp::Le, low, x)) = emitter.plan.exprs[lower] else { return None };
-            let Some(Expr::Compare(CompareOp::Lt, y, high)) = emitter.plan.exprs[upper] else { return None };
+            let Some(Expr::Compare(CompareOp::Le, low, x)) = emitter.plan.exprs[lower] else {
+                return None;
+            };
+            let Some(Expr::Compare(CompareOp::Lt, y, high)) = emitter.plan.exprs[upper] else {
+                return None;
+            };
             let is_i32 = emitter.kernel.vals[x] == Scalar::I32;
             let low = emitter.constant(low).map(fold::as_i32)?;
             // `high - low` must be a non-negative `i32`, and a variable may have changed since.
@@ -188,7 +201,8 @@ impl Emitter<'_> {
             let fits = min >= i64::from(low) && max - i64::from(low) <= i64::from(i32::MAX);
             let constant = emitter.constant(high).map(fold::as_i32);
             let get = emitter.plan.is_get(x) || emitter.plan.is_get(high);
-            (x == y && is_i32 && fits && !get && (low == 0 || constant.is_some())).then_some((x, low, high, constant))
+            (x == y && is_i32 && fits && !get && (low == 0 || constant.is_some()))
+                .then_some((x, low, high, constant))
         };
         let Some((x, low, high, constant)) = parts(self, a, b).or_else(|| parts(self, b, a)) else {
             return Ok(false);
@@ -208,7 +222,9 @@ impl Emitter<'_> {
     /// If a value is a product, its factors. Not of variables, which may have changed since.
     fn product(&self, val: Val) -> Option<(Val, Val)> {
         match self.plan.exprs[val] {
-            Some(Expr::Binary(BinaryOp::Mul, a, b)) if !self.plan.is_get(a) && !self.plan.is_get(b) => {
+            Some(Expr::Binary(BinaryOp::Mul, a, b))
+                if !self.plan.is_get(a) && !self.plan.is_get(b) =>
+            {
                 Some((a, b))
             }
             _ => None,
@@ -271,7 +287,8 @@ impl Emitter<'_> {
     /// The register with the result: the destination, or one that has the quotient already.
     fn divide(&mut self, remainder: bool, dst: Reg, a: Val, b: Val) -> Result<Reg, EmitError> {
         let range = self.plan.ranges[a];
-        let divisor = self.constant(b).map(fold::as_i32).filter(|&divisor| divisor >= 2 && range.0 >= 0);
+        let divisor =
+            self.constant(b).map(fold::as_i32).filter(|&divisor| divisor >= 2 && range.0 >= 0);
         let Some(divisor) = divisor else {
             let unsigned = range.0 >= 0 && self.plan.ranges[b].0 >= 0;
             let op = match (unsigned, remainder) {
@@ -286,8 +303,11 @@ impl Emitter<'_> {
         };
         let src = self.src(a)?;
         if divisor.count_ones() == 1 {
-            let (op, amount) =
-                if remainder { (Op::AndB32, divisor - 1) } else { (Op::ShrU32, divisor.trailing_zeros() as i32) };
+            let (op, amount) = if remainder {
+                (Op::AndB32, divisor - 1)
+            } else {
+                (Op::ShrU32, divisor.trailing_zeros() as i32)
+            };
             self.inst(op, vec![reg(dst), src, int(amount)]);
             return Ok(dst);
         }

@@ -48,14 +48,20 @@ mod tests {
     #[test]
     fn multiples_and_their_neighbours_are_right_up_to_the_largest() {
         let max = i32::MAX as u32;
-        let divisors = (2..5000).chain((0..5000).map(|i| 2 + i * 429_496 + i % 7)).chain([max, max - 1, 1 << 30]);
+        let divisors = (2..5000).chain((0..5000).map(|i| 2 + i * 429_496 + i % 7)).chain([
+            max,
+            max - 1,
+            1 << 30,
+        ]);
         for divisor in divisors {
             let magic = magic(divisor, max);
             let largest = max / divisor;
             // The quotient steps at multiples: it is right everywhere if it is at each step's both sides.
-            let quotients = (0..50).map(|i| i * (largest / 50)).chain(largest.saturating_sub(50)..=largest);
+            let quotients =
+                (0..50).map(|i| i * (largest / 50)).chain(largest.saturating_sub(50)..=largest);
             for multiple in quotients.map(|q| q * divisor) {
-                for x in [multiple.saturating_sub(1), multiple, multiple.saturating_add(1).min(max)] {
+                for x in [multiple.saturating_sub(1), multiple, multiple.saturating_add(1).min(max)]
+                {
                     assert_eq!(divide(x, magic), x / divisor, "{x} / {divisor}");
                 }
             }

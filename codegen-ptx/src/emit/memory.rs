@@ -32,7 +32,9 @@ impl Unit {
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => Unit::B16,
             DType::U8 | DType::Bool => Unit::U8,
             DType::I8 => Unit::S8,
-            DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 | DType::U32 | DType::U64 => return None,
+            DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 | DType::U32 | DType::U64 => {
+                return None;
+            }
         })
     }
 
@@ -147,7 +149,12 @@ impl Emitter<'_> {
     // Addresses.
 
     /// Base register and byte offset of an element.
-    fn address(&mut self, buffer: Buffer, index: Val, offset: i32) -> Result<(Base, i64), EmitError> {
+    fn address(
+        &mut self,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+    ) -> Result<(Base, i64), EmitError> {
         let (_, _, n_bytes) = self.element(buffer)?;
         let mut offset = i64::from(offset) * i64::from(n_bytes);
         let place = if self.is_shared(buffer) {
@@ -170,7 +177,9 @@ impl Emitter<'_> {
     fn origin(&self, place: Place) -> Reg {
         match place {
             Place::Global(buffer) => self.params[&buffer].1,
-            Place::Shared(_) => self.shared_base.expect("a kernel with shared arrays has their base"),
+            Place::Shared(_) => {
+                self.shared_base.expect("a kernel with shared arrays has their base")
+            }
         }
     }
 
@@ -199,7 +208,12 @@ impl Emitter<'_> {
     }
 
     /// A pointer that steps with the loop that defines the index, if the index is affine in its counter.
-    fn stepping_pointer(&mut self, place: Place, index: Val, n_bytes: u32) -> Result<Option<Reg>, EmitError> {
+    fn stepping_pointer(
+        &mut self,
+        place: Place,
+        index: Val,
+        n_bytes: u32,
+    ) -> Result<Option<Reg>, EmitError> {
         let depth = self.depths[index];
         let Some((counter, from, step)) = self.scopes[depth].counter else { return Ok(None) };
         let Some(affine) = self.affine(index, counter, depth) else { return Ok(None) };
@@ -207,8 +221,11 @@ impl Emitter<'_> {
             return Ok(None);
         }
         let factor = affine.factor * i64::from(n_bytes);
-        let increment = factor.checked_mul(i64::from(step)).and_then(|increment| i32::try_from(increment).ok());
-        let (Some(increment), Ok(factor)) = (increment, i32::try_from(factor)) else { return Ok(None) };
+        let increment =
+            factor.checked_mul(i64::from(step)).and_then(|increment| i32::try_from(increment).ok());
+        let (Some(increment), Ok(factor)) = (increment, i32::try_from(factor)) else {
+            return Ok(None);
+        };
         let base = match affine.base {
             Some(base) => self.pointer(place, base, n_bytes)?,
             None => self.origin(place),
@@ -269,11 +286,13 @@ impl Emitter<'_> {
                 factor: x.factor.checked_sub(y.factor)?,
                 constant: x.constant.checked_sub(y.constant)?,
             }),
-            BinaryOp::Mul if x.base.is_none() && y.base.is_none() && y.factor == 0 => Some(Affine {
-                base: None,
-                factor: x.factor.checked_mul(y.constant)?,
-                constant: x.constant.checked_mul(y.constant)?,
-            }),
+            BinaryOp::Mul if x.base.is_none() && y.base.is_none() && y.factor == 0 => {
+                Some(Affine {
+                    base: None,
+                    factor: x.factor.checked_mul(y.constant)?,
+                    constant: x.constant.checked_mul(y.constant)?,
+                })
+            }
             _ => None,
         }
     }
@@ -286,7 +305,8 @@ impl Emitter<'_> {
         let factor = i128::from(affine.factor);
         let steps = ((first * factor).min(last * factor), (first * factor).max(last * factor));
         let constant = i128::from(affine.constant);
-        lo + steps.0 + constant >= i128::from(i32::MIN) && hi + steps.1 + constant <= i128::from(i32::MAX)
+        lo + steps.0 + constant >= i128::from(i32::MIN)
+            && hi + steps.1 + constant <= i128::from(i32::MAX)
     }
 
     // Accesses.
@@ -315,7 +335,10 @@ impl Emitter<'_> {
             let raw: Vec<Reg> = rest[..n].iter().map(|_| self.fresh(unit.class())).collect();
             if guard.is_some() {
                 for &dst in &raw {
-                    self.inst(super::mov_op(dst.class), vec![reg(dst), super::immediate(dst.class, 0)]);
+                    self.inst(
+                        super::mov_op(dst.class),
+                        vec![reg(dst), super::immediate(dst.class, 0)],
+                    );
                 }
             }
             let dst = if n == 1 { reg(raw[0]) } else { ast::Operand::Regs(raw.clone()) };
@@ -429,4 +452,3 @@ impl Emitter<'_> {
         Ok(())
     }
 }
-

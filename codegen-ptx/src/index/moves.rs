@@ -18,7 +18,9 @@ pub fn extents(graph: &Graph, value: Value) -> Vec<usize> {
 pub fn broadcast(index: &[Index], arg: &[usize]) -> Vec<Index> {
     let skip = index.len() - arg.len();
     let pairs = arg.iter().zip(&index[skip..]);
-    pairs.map(|(&extent, index)| if extent == 1 { Index::constant(0) } else { index.clone() }).collect()
+    pairs
+        .map(|(&extent, index)| if extent == 1 { Index::constant(0) } else { index.clone() })
+        .collect()
 }
 
 /// Index into the operand of a reshape from extents `arg` to extents `out`.
@@ -46,7 +48,8 @@ pub fn reshape(space: &mut Space, index: &[Index], out: &[usize], arg: &[usize])
                 j += 1;
             }
         }
-        let group: Vec<Index> = outs[first_out..i].iter().map(|&axis| index[axis].clone()).collect();
+        let group: Vec<Index> =
+            outs[first_out..i].iter().map(|&axis| index[axis].clone()).collect();
         let group_out: Vec<usize> = outs[first_out..i].iter().map(|&axis| out[axis]).collect();
         let group_arg: Vec<usize> = args[first_arg..j].iter().map(|&axis| arg[axis]).collect();
         let split = if group_out == group_arg {
@@ -82,7 +85,12 @@ pub fn slice(space: &mut Space, index: &[Index], attrs: &Attrs) -> Vec<Index> {
 }
 
 /// Index into the operand of a pad, and where it exists (for mode `constant`).
-pub fn pad(space: &mut Space, index: &[Index], attrs: &Attrs, arg: &[usize]) -> (Vec<Index>, Inside) {
+pub fn pad(
+    space: &mut Space,
+    index: &[Index],
+    attrs: &Attrs,
+    arg: &[usize],
+) -> (Vec<Index>, Inside) {
     let (before, mode) = (attrs.ints(0), attrs.word(2));
     let mut inside = Vec::new();
     let mut result = Vec::new();
@@ -121,7 +129,12 @@ pub fn pad(space: &mut Space, index: &[Index], attrs: &Attrs, arg: &[usize]) -> 
 }
 
 /// Index into each operand of a concatenation, with the position along the axis not yet restricted.
-pub fn concat(space: &mut Space, index: &[Index], axis: usize, lengths: &[usize]) -> Vec<Vec<Index>> {
+pub fn concat(
+    space: &mut Space,
+    index: &[Index],
+    axis: usize,
+    lengths: &[usize],
+) -> Vec<Vec<Index>> {
     let mut start = 0;
     let mut parts = Vec::new();
     for &length in lengths {
@@ -134,7 +147,12 @@ pub fn concat(space: &mut Space, index: &[Index], axis: usize, lengths: &[usize]
 }
 
 /// Position along a spatial axis that a window reads: `position · stride + tap · dilation − before`.
-fn tap(space: &mut Space, position: &Index, tap: &Index, (stride, dilation, before): (i64, i64, i64)) -> Index {
+fn tap(
+    space: &mut Space,
+    position: &Index,
+    tap: &Index,
+    (stride, dilation, before): (i64, i64, i64),
+) -> Index {
     let start = space.scale(position, stride);
     let step = space.scale(tap, dilation);
     let sum = space.add(&start, &step);
@@ -142,12 +160,23 @@ fn tap(space: &mut Space, position: &Index, tap: &Index, (stride, dilation, befo
 }
 
 /// Index into the operand of a pool, and where it exists; `taps` has one index per kernel axis.
-pub fn window(space: &mut Space, index: &[Index], taps: &[Index], attrs: &Attrs, arg: &[usize]) -> (Vec<Index>, Inside) {
+pub fn window(
+    space: &mut Space,
+    index: &[Index],
+    taps: &[Index],
+    attrs: &Attrs,
+    arg: &[usize],
+) -> (Vec<Index>, Inside) {
     let (strides, before, dilations) = (attrs.ints(1), attrs.ints(2), attrs.ints(4));
     let mut result = index[..2].to_vec();
     let mut inside = Vec::new();
     for axis in 0..taps.len() {
-        let at = tap(space, &index[axis + 2], &taps[axis], (strides[axis], dilations[axis], before[axis]));
+        let at = tap(
+            space,
+            &index[axis + 2],
+            &taps[axis],
+            (strides[axis], dilations[axis], before[axis]),
+        );
         let n = arg[axis + 2] as i64;
         result.push(at.within(0, n - 1));
         if at.lo < 0 || at.hi >= n {
@@ -226,7 +255,12 @@ pub fn contract(
             let mut x = vec![index[0].clone(), channel];
             let (strides, before, dilations) = (attrs.ints(0), attrs.ints(1), attrs.ints(3));
             for axis in 0..k.len() - 1 {
-                let at = tap(space, &index[axis + 2], &k[axis + 1], (strides[axis], dilations[axis], before[axis]));
+                let at = tap(
+                    space,
+                    &index[axis + 2],
+                    &k[axis + 1],
+                    (strides[axis], dilations[axis], before[axis]),
+                );
                 let n = lhs[axis + 2] as i64;
                 x.push(at.within(0, n - 1));
                 if at.lo < 0 || at.hi >= n {
@@ -335,12 +369,21 @@ pub fn walk(
             let mut data = Vec::new();
             for (axis, i) in index.iter().enumerate() {
                 let same = from[axis] == out[axis];
-                data.push(if same { i.clone() } else { space.leaf_depending(None, 0, from[axis] as i64 - 1, 0, std::slice::from_ref(i)) });
+                data.push(if same {
+                    i.clone()
+                } else {
+                    space.leaf_depending(None, 0, from[axis] as i64 - 1, 0, std::slice::from_ref(i))
+                });
             }
             walk(space, graph, args[0], &data, visit);
         }
         Op::Iota => {}
-        Op::ReduceSum | Op::ReduceProd | Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin => {
+        Op::ReduceSum
+        | Op::ReduceProd
+        | Op::ReduceMax
+        | Op::ReduceMin
+        | Op::ArgMax
+        | Op::ArgMin => {
             let at = loop_leaves(space, &summed(graph, op, attrs, args));
             walk(space, graph, args[0], &reduce(index, &reduced_axes(op, attrs), &at), visit);
         }
@@ -368,5 +411,8 @@ pub const LOOP_DEPTH: u32 = 1000;
 
 /// Unknowns in the ranges of loops.
 pub fn loop_leaves(space: &mut Space, extents: &[usize]) -> Vec<Index> {
-    extents.iter().map(|&extent| space.leaf(None, 0, extent.max(1) as i64 - 1, LOOP_DEPTH)).collect()
+    extents
+        .iter()
+        .map(|&extent| space.leaf(None, 0, extent.max(1) as i64 - 1, LOOP_DEPTH))
+        .collect()
 }

@@ -13,7 +13,9 @@ mod ops;
 
 use crate::kir::fold::{self, FULL, Range};
 use crate::kir::range;
-use crate::kir::{Buffer, BufferDecl, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, Val, Var};
+use crate::kir::{
+    Buffer, BufferDecl, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, Val, Var,
+};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use eggine_ir::DType;
 use indexmap::IndexMap;
@@ -38,10 +40,19 @@ enum ScopeKind {
     /// The kernel.
     Root,
     /// A loop of two or more (or unknown many) iterations.
-    For { counter: Val, from: Operand, to: Operand, step: i32 },
+    For {
+        counter: Val,
+        from: Operand,
+        to: Operand,
+        step: i32,
+    },
     /// A branch, first or second.
-    Then { cond: Val },
-    Else { cond: Val },
+    Then {
+        cond: Val,
+    },
+    Else {
+        cond: Val,
+    },
     /// A loop of one iteration or a branch that is always taken: its statements join the parent's.
     Inline,
     /// Never executed.
@@ -150,12 +161,22 @@ impl Builder {
 
     /// Declares the next kernel parameter: a tensor of `n_elems` elements, aligned to 16 bytes.
     pub fn global(&mut self, dtype: DType, n_elems: usize, writable: bool) -> Buffer {
-        self.kernel.buffers.push(BufferDecl { space: Space::Global { writable }, dtype, n_elems, align_bytes: 16 })
+        self.kernel.buffers.push(BufferDecl {
+            space: Space::Global { writable },
+            dtype,
+            n_elems,
+            align_bytes: 16,
+        })
     }
 
     /// Declares a shared array of `n_elems` elements, aligned to 16 bytes.
     pub fn shared(&mut self, dtype: DType, n_elems: usize) -> Buffer {
-        self.kernel.buffers.push(BufferDecl { space: Space::Shared, dtype, n_elems, align_bytes: 16 })
+        self.kernel.buffers.push(BufferDecl {
+            space: Space::Shared,
+            dtype,
+            n_elems,
+            align_bytes: 16,
+        })
     }
 
     /// Declares a buffer as described.
@@ -287,7 +308,14 @@ impl Builder {
 
     /// Loads `n` (1, 2 or 4) neighbouring elements starting at `index + offset`; zeros where `mask` is
     /// false. With `n > 1` the family guarantees that the address is aligned to all of them.
-    pub fn load(&mut self, buffer: Buffer, index: Val, offset: i32, n: usize, mask: Option<Val>) -> Vec<Val> {
+    pub fn load(
+        &mut self,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        n: usize,
+        mask: Option<Val>,
+    ) -> Vec<Val> {
         assert!(matches!(n, 1 | 2 | 4), "1, 2 or 4 elements are loaded at once, not {n}");
         let decl = &self.kernel.buffers[buffer];
         let dtype = decl.dtype;
@@ -300,7 +328,9 @@ impl Builder {
         };
         let (index, offset) = self.split_offset(index, offset);
         let key = (buffer, index, offset, n, mask);
-        if read_only && let Some(vals) = self.scopes.iter().rev().find_map(|scope| scope.loads.get(&key)) {
+        if read_only
+            && let Some(vals) = self.scopes.iter().rev().find_map(|scope| scope.loads.get(&key))
+        {
             return vals.clone();
         }
         let depth = self.scopes.len() - 1;
@@ -325,7 +355,14 @@ impl Builder {
     }
 
     /// Stores 1, 2 or 4 neighbouring elements starting at `index + offset`, where `mask` holds.
-    pub fn store(&mut self, buffer: Buffer, index: Val, offset: i32, srcs: &[Val], mask: Option<Val>) {
+    pub fn store(
+        &mut self,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        srcs: &[Val],
+        mask: Option<Val>,
+    ) {
         let mask = match mask.map(|mask| (mask, self.as_const(mask))) {
             None | Some((_, Some(1))) => None,
             Some((_, Some(_))) => return,
@@ -346,7 +383,16 @@ impl Builder {
         let mask = mask.filter(|&mask| self.as_const(mask) != Some(1));
         let (dst_index, dst_offset) = self.split_offset(dst_index, dst_offset);
         let (src_index, src_offset) = self.split_offset(src_index, src_offset);
-        self.push(Stmt::CopyAsync { dst, dst_index, dst_offset, src, src_index, src_offset, n_elems, mask });
+        self.push(Stmt::CopyAsync {
+            dst,
+            dst_index,
+            dst_offset,
+            src,
+            src_index,
+            src_offset,
+            n_elems,
+            mask,
+        });
     }
 
     /// Ends a group of asynchronous copies.
@@ -387,7 +433,12 @@ impl Builder {
     }
 
     /// `if cond { then } else { otherwise }`
-    pub fn if_else(&mut self, cond: Val, then: impl FnOnce(&mut Builder), otherwise: impl FnOnce(&mut Builder)) {
+    pub fn if_else(
+        &mut self,
+        cond: Val,
+        then: impl FnOnce(&mut Builder),
+        otherwise: impl FnOnce(&mut Builder),
+    ) {
         self.begin_if(cond);
         then(self);
         self.begin_else();
@@ -396,7 +447,12 @@ impl Builder {
     }
 
     /// Opens a loop's body; [`Builder::end`] closes it. Returns the counter.
-    pub fn begin_for(&mut self, from: impl Into<Operand>, to: impl Into<Operand>, step: i32) -> Val {
+    pub fn begin_for(
+        &mut self,
+        from: impl Into<Operand>,
+        to: impl Into<Operand>,
+        step: i32,
+    ) -> Val {
         assert!(step > 0, "the step of a loop is positive");
         let from = self.constant_bound(from.into());
         let to = self.constant_bound(to.into());
@@ -412,7 +468,8 @@ impl Builder {
         }
         let counter = self.kernel.vals.push(Scalar::I32);
         let range = range::counter_range(low, high, step);
-        self.info[counter] = Info { depth: self.scopes.len(), range: Some(range), ..Info::default() };
+        self.info[counter] =
+            Info { depth: self.scopes.len(), range: Some(range), ..Info::default() };
         self.scopes.push(Scope::new(ScopeKind::For { counter, from, to, step }));
         counter
     }
@@ -526,7 +583,9 @@ impl Builder {
     fn stays_in_branch(&self, expr: &Expr) -> bool {
         use crate::kir::{BinaryOp, UnaryOp};
         match *expr {
-            Expr::Binary(BinaryOp::Div | BinaryOp::Rem, _, b) => self.as_const(b).is_none_or(|bits| bits == 0),
+            Expr::Binary(BinaryOp::Div | BinaryOp::Rem, _, b) => {
+                self.as_const(b).is_none_or(|bits| bits == 0)
+            }
             Expr::Unary(op, _) => !matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not),
             _ => false,
         }
@@ -544,8 +603,10 @@ impl Builder {
         }
         if self.stays_in_branch(&expr)
             && let Some(branch) = self.scopes.iter().rposition(|scope| {
-                matches!(scope.kind, ScopeKind::Then { .. } | ScopeKind::Else { .. } | ScopeKind::For { .. })
-                    && self.is_conditional(&scope.kind)
+                matches!(
+                    scope.kind,
+                    ScopeKind::Then { .. } | ScopeKind::Else { .. } | ScopeKind::For { .. }
+                ) && self.is_conditional(&scope.kind)
             })
         {
             depth = depth.max(branch);
@@ -558,7 +619,9 @@ impl Builder {
     /// Whether a scope may be executed not at all.
     fn is_conditional(&self, kind: &ScopeKind) -> bool {
         match *kind {
-            ScopeKind::For { from, to, .. } => self.operand_range(from).1 >= self.operand_range(to).0,
+            ScopeKind::For { from, to, .. } => {
+                self.operand_range(from).1 >= self.operand_range(to).0
+            }
             ScopeKind::Then { .. } | ScopeKind::Else { .. } => true,
             ScopeKind::Root | ScopeKind::Inline | ScopeKind::Dead => false,
         }

@@ -39,7 +39,9 @@ impl Used {
                         self.vars.insert(*var);
                     }
                 }
-                Stmt::Load { dsts, .. } if !dsts.iter().any(|&val| self.vals.contains(val)) => continue,
+                Stmt::Load { dsts, .. } if !dsts.iter().any(|&val| self.vals.contains(val)) => {
+                    continue;
+                }
                 Stmt::For { body, .. } => self.stmts(body),
                 Stmt::If { then, otherwise, .. } => {
                     self.stmts(otherwise);

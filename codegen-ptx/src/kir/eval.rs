@@ -4,7 +4,9 @@
 //! rounded ones. Fresh shared memory is NaN and asynchronous copies arrive as late as they may, so that
 //! a missing barrier or wait is likely to show; races between threads of a statement do not show.
 
-use crate::kir::{Buffer, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, UnaryOp, Val, Var, fold};
+use crate::kir::{
+    Buffer, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, UnaryOp, Val, Var, fold,
+};
 use cranelift_entity::SecondaryMap;
 use eggine_ir::DType;
 use half::{bf16, f16};
@@ -86,7 +88,9 @@ pub fn eval(kernel: &Kernel, buffers: &mut [Vec<u8>]) -> Result<(), EvalError> {
                     memory.insert(buffer, std::mem::take(bytes));
                 }
                 for (buffer, decl) in &kernel.buffers {
-                    memory.entry(buffer).or_insert_with(|| vec![0xff; decl.dtype.bytes_for(decl.n_elems)]);
+                    memory
+                        .entry(buffer)
+                        .or_insert_with(|| vec![0xff; decl.dtype.bytes_for(decl.n_elems)]);
                 }
                 let n_threads = kernel.n_threads as usize;
                 let mut block = Block {
@@ -134,7 +138,12 @@ struct Block<'k> {
 
 impl Block<'_> {
     fn fail(&self, thread: usize, kind: EvalErrorKind) -> EvalError {
-        EvalError { kernel: self.kernel.name.clone(), block: self.block, thread: thread as u32, kind }
+        EvalError {
+            kernel: self.kernel.name.clone(),
+            block: self.block,
+            thread: thread as u32,
+            kind,
+        }
     }
 
     fn val(&self, val: Val, thread: usize) -> Result<u64, EvalError> {
@@ -177,11 +186,14 @@ impl Block<'_> {
                 let mut results = Vec::new();
                 for &thread in &threads {
                     let warp = thread / 32 * 32;
-                    let all = (warp..warp + 32).all(|lane| active.get(lane).copied().unwrap_or(false));
+                    let all =
+                        (warp..warp + 32).all(|lane| active.get(lane).copied().unwrap_or(false));
                     if !all {
-                        return Err(self.fail(thread, EvalErrorKind::DivergentShuffle { val: *val }));
+                        return Err(
+                            self.fail(thread, EvalErrorKind::DivergentShuffle { val: *val })
+                        );
                     }
-                    let lane = (thread % 32) ^ *mask as usize % 32;
+                    let lane = (thread % 32) ^ (*mask as usize % 32);
                     results.push(self.val(*a, warp + lane)?);
                 }
                 for (&thread, bits) in threads.iter().zip(results) {
@@ -229,7 +241,16 @@ impl Block<'_> {
                     }
                 }
             }
-            Stmt::CopyAsync { dst, dst_index, dst_offset, src, src_index, src_offset, n_elems, mask } => {
+            Stmt::CopyAsync {
+                dst,
+                dst_index,
+                dst_offset,
+                src,
+                src_index,
+                src_offset,
+                n_elems,
+                mask,
+            } => {
                 let n = *n_elems as usize;
                 for &thread in &threads {
                     let to = self.access(*dst, *dst_index, *dst_offset, n, thread)?;
@@ -239,7 +260,11 @@ impl Block<'_> {
                         let bytes = self.memory[src][from * size..(from + n) * size].to_vec();
                         self.copies[thread].open.push(Arrival { dst: *dst, at: to * size, bytes });
                     } else {
-                        self.arrive(&Arrival { dst: *dst, at: to * size, bytes: vec![0; n * size] });
+                        self.arrive(&Arrival {
+                            dst: *dst,
+                            at: to * size,
+                            bytes: vec![0; n * size],
+                        });
                     }
                 }
             }
@@ -265,7 +290,8 @@ impl Block<'_> {
                 }
                 loop {
                     for &thread in &threads {
-                        running[thread] = running[thread] && counts[thread] < self.bound(*to, thread)?;
+                        running[thread] =
+                            running[thread] && counts[thread] < self.bound(*to, thread)?;
                         if running[thread] {
                             self.define(*counter, thread, fold::i32_bits(counts[thread] as i32));
                         }
@@ -280,7 +306,8 @@ impl Block<'_> {
                 }
             }
             Stmt::If { cond, then, otherwise } => {
-                let (mut taken, mut not_taken) = (vec![false; active.len()], vec![false; active.len()]);
+                let (mut taken, mut not_taken) =
+                    (vec![false; active.len()], vec![false; active.len()]);
                 for &thread in &threads {
                     let holds = self.val(*cond, thread)? == 1;
                     taken[thread] = holds;
@@ -325,7 +352,9 @@ impl Block<'_> {
         }
         let n_bytes = decl.dtype.bytes_for(n);
         let at_bytes = index as usize * decl.dtype.bytes_for(1);
-        if !at_bytes.is_multiple_of(n_bytes) || (n > 1 && !(decl.align_bytes as usize).is_multiple_of(n_bytes)) {
+        if !at_bytes.is_multiple_of(n_bytes)
+            || (n > 1 && !(decl.align_bytes as usize).is_multiple_of(n_bytes))
+        {
             return Err(self.fail(thread, EvalErrorKind::Misaligned { buffer, index, n }));
         }
         Ok(index as usize)
@@ -349,7 +378,13 @@ impl Block<'_> {
         })
     }
 
-    fn store(&mut self, buffer: Buffer, at: usize, bits: u64, thread: usize) -> Result<(), EvalError> {
+    fn store(
+        &mut self,
+        buffer: Buffer,
+        at: usize,
+        bits: u64,
+        thread: usize,
+    ) -> Result<(), EvalError> {
         let dtype = self.kernel.buffers[buffer].dtype;
         let size = dtype.bytes_for(1);
         let raw = match dtype {
@@ -385,12 +420,16 @@ impl Block<'_> {
                 let a = get(a)?;
                 match fold::unary(ty, op, a) {
                     Some(bits) => bits,
-                    None if ty == Scalar::F32 => u64::from(approximated(op, fold::as_f32(a)).ok_or_else(none)?.to_bits()),
+                    None if ty == Scalar::F32 => {
+                        u64::from(approximated(op, fold::as_f32(a)).ok_or_else(none)?.to_bits())
+                    }
                     None => return Err(none()),
                 }
             }
             Expr::Binary(op, a, b) => fold::binary(ty, op, get(a)?, get(b)?).ok_or_else(none)?,
-            Expr::Compare(op, a, b) => u64::from(fold::compare(self.kernel.vals[a], op, get(a)?, get(b)?)),
+            Expr::Compare(op, a, b) => {
+                u64::from(fold::compare(self.kernel.vals[a], op, get(a)?, get(b)?))
+            }
             Expr::Fma(a, b, c) => fold::fma(ty, get(a)?, get(b)?, get(c)?).ok_or_else(none)?,
             Expr::Select { cond, a, b } => {
                 if get(cond)? == 1 {

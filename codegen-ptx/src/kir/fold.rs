@@ -258,12 +258,16 @@ pub fn binary_range(op: BinaryOp, a: Range, b: Range) -> Range {
         BinaryOp::Sub => clip(al - bh, ah - bl),
         BinaryOp::Mul => {
             let products = [al * bl, al * bh, ah * bl, ah * bh];
-            let (lo, hi) = products.iter().fold((products[0], products[0]), |(lo, hi), &p| (lo.min(p), hi.max(p)));
+            let (lo, hi) = products
+                .iter()
+                .fold((products[0], products[0]), |(lo, hi), &p| (lo.min(p), hi.max(p)));
             clip(lo, hi)
         }
         BinaryOp::Div if b.0 > 0 => {
             let quotients = [al / bl, al / bh, ah / bl, ah / bh];
-            let (lo, hi) = quotients.iter().fold((quotients[0], quotients[0]), |(lo, hi), &p| (lo.min(p), hi.max(p)));
+            let (lo, hi) = quotients
+                .iter()
+                .fold((quotients[0], quotients[0]), |(lo, hi), &p| (lo.min(p), hi.max(p)));
             clip(lo, hi)
         }
         BinaryOp::Rem if b.0 > 0 && a.0 >= 0 => (0, a.1.min(b.1 - 1)),

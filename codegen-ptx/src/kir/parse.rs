@@ -2,8 +2,8 @@
 //! whether the kernel is well formed is the verifier's.
 
 use crate::kir::{
-    BinaryOp, Buffer, BufferDecl, CompareOp, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, UnaryOp,
-    Val, Var, fold,
+    BinaryOp, Buffer, BufferDecl, CompareOp, Expr, Kernel, Operand, Scalar, Space, Special, Stmt,
+    UnaryOp, Val, Var, fold,
 };
 use cranelift_entity::{EntityRef, PrimaryMap};
 use eggine_ir::DType;
@@ -83,7 +83,8 @@ fn lex(text: &str) -> Vec<Token<'_>> {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         match bytes[at] {
             b';' => {
-                at += bytes[at..].iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len() - at);
+                at +=
+                    bytes[at..].iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len() - at);
                 continue;
             }
             byte if byte.is_ascii_whitespace() => {
@@ -91,7 +92,9 @@ fn lex(text: &str) -> Vec<Token<'_>> {
                 continue;
             }
             b'.' if bytes.get(at + 1) == Some(&b'.') => at += 2,
-            byte if is_word(byte) || (byte == b'-' && bytes.get(at + 1).is_some_and(u8::is_ascii_digit)) => {
+            byte if is_word(byte)
+                || (byte == b'-' && bytes.get(at + 1).is_some_and(u8::is_ascii_digit)) =>
+            {
                 at += 1;
                 while at < bytes.len() {
                     let exponent = matches!(bytes[at], b'-' | b'+')
@@ -104,7 +107,13 @@ fn lex(text: &str) -> Vec<Token<'_>> {
                     at += 1;
                 }
             }
-            byte => at += if byte.is_ascii() { 1 } else { text[at..].chars().next().map_or(1, char::len_utf8) },
+            byte => {
+                at += if byte.is_ascii() {
+                    1
+                } else {
+                    text[at..].chars().next().map_or(1, char::len_utf8)
+                }
+            }
         }
         tokens.push(Token { text: &text[start..at], start });
     }
@@ -126,7 +135,8 @@ impl<'t> Parser<'t> {
     }
 
     fn error<T>(&self, at: usize, kind: ParseErrorKind) -> Parsed<T> {
-        let (start, len) = self.tokens.get(at).map_or((self.end, 0), |token| (token.start, token.text.len()));
+        let (start, len) =
+            self.tokens.get(at).map_or((self.end, 0), |token| (token.start, token.text.len()));
         Err(ParseError { kind, span: (start, len).into() })
     }
 
@@ -302,7 +312,8 @@ impl<'t> Parser<'t> {
         let index = self.index('b', "a buffer")?;
         let buffer = Buffer::new(index);
         if index >= self.kernel.buffers.len() {
-            return self.error(self.at - 1, ParseErrorKind::Undeclared { name: buffer.to_string() });
+            return self
+                .error(self.at - 1, ParseErrorKind::Undeclared { name: buffer.to_string() });
         }
         self.token("[")?;
         let index = self.val()?;
@@ -367,7 +378,16 @@ impl<'t> Parser<'t> {
                 self.token(",")?;
                 let n_elems = self.number("a number of elements")?;
                 let mask = self.mask()?;
-                Stmt::CopyAsync { dst, dst_index, dst_offset, src, src_index, src_offset, n_elems, mask }
+                Stmt::CopyAsync {
+                    dst,
+                    dst_index,
+                    dst_offset,
+                    src,
+                    src_index,
+                    src_offset,
+                    n_elems,
+                    mask,
+                }
             }
             "copy.commit" => {
                 self.at += 1;
@@ -419,7 +439,8 @@ impl<'t> Parser<'t> {
             let Some(ty) = Scalar::of(dtype) else {
                 return self.error(start, ParseErrorKind::ElementType { buffer, dtype });
             };
-            let dsts = names.into_iter().map(|at| self.define(ty, at)).collect::<Parsed<Vec<_>>>()?;
+            let dsts =
+                names.into_iter().map(|at| self.define(ty, at)).collect::<Parsed<Vec<_>>>()?;
             return Ok(Stmt::Load { dsts, buffer, index, offset, mask });
         }
         if names.len() > 1 {

@@ -24,7 +24,8 @@
 //! types follow. Comments start with `;`.
 
 use crate::kir::{
-    BinaryOp, Buffer, CompareOp, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, UnaryOp, Val, fold,
+    BinaryOp, Buffer, CompareOp, Expr, Kernel, Operand, Scalar, Space, Special, Stmt, UnaryOp, Val,
+    fold,
 };
 use std::fmt::{self, Display, Formatter};
 
@@ -106,7 +107,12 @@ impl Display for Kernel {
     }
 }
 
-fn print_stmts(kernel: &Kernel, stmts: &[Stmt], depth: usize, f: &mut Formatter<'_>) -> fmt::Result {
+fn print_stmts(
+    kernel: &Kernel,
+    stmts: &[Stmt],
+    depth: usize,
+    f: &mut Formatter<'_>,
+) -> fmt::Result {
     for stmt in stmts {
         writeln!(f, "{:indent$}{}", "", head(kernel, stmt), indent = depth * 4)?;
         match stmt {
@@ -147,7 +153,16 @@ pub fn head(kernel: &Kernel, stmt: &Stmt) -> String {
         Stmt::Store { buffer, index, offset, srcs, mask: on } => {
             format!("store {}, {}{}", place(buffer, index, *offset), list(srcs), mask(on))
         }
-        Stmt::CopyAsync { dst, dst_index, dst_offset, src, src_index, src_offset, n_elems, mask: on } => format!(
+        Stmt::CopyAsync {
+            dst,
+            dst_index,
+            dst_offset,
+            src,
+            src_index,
+            src_offset,
+            n_elems,
+            mask: on,
+        } => format!(
             "copy.async {}, {}, {n_elems}{}",
             place(dst, dst_index, *dst_offset),
             place(src, src_index, *src_offset),
@@ -185,7 +200,9 @@ fn constant(ty: Scalar, bits: u64) -> String {
     match ty {
         Scalar::I32 if fold::i32_bits(fold::as_i32(bits)) == bits => fold::as_i32(bits).to_string(),
         Scalar::I64 => (bits as i64).to_string(),
-        Scalar::F32 if bits >> 32 == 0 && fold::as_f32(bits).is_finite() => format!("{:?}", fold::as_f32(bits)),
+        Scalar::F32 if bits >> 32 == 0 && fold::as_f32(bits).is_finite() => {
+            format!("{:?}", fold::as_f32(bits))
+        }
         Scalar::F64 if fold::as_f64(bits).is_finite() => format!("{:?}", fold::as_f64(bits)),
         Scalar::Pred if bits <= 1 => (bits == 1).to_string(),
         _ => in_hex(),

@@ -64,9 +64,11 @@ impl Analysis<'_> {
                     }
                 }
                 Stmt::Load { dsts, buffer, index, mask, .. } => {
-                    let read_only = self.kernel.buffers[*buffer].space == Space::Global { writable: false };
+                    let read_only =
+                        self.kernel.buffers[*buffer].space == Space::Global { writable: false };
                     let mask = mask.map_or(Uniformity::Block, |mask| self.vals[mask]);
-                    let level = if read_only { self.vals[*index].max(mask) } else { Uniformity::Thread };
+                    let level =
+                        if read_only { self.vals[*index].max(mask) } else { Uniformity::Thread };
                     dsts.iter().for_each(|&dst| self.raise(dst, level));
                 }
                 Stmt::For { counter, from, to, body, .. } => {
@@ -84,7 +86,11 @@ impl Analysis<'_> {
                     self.stmts(then, inner);
                     self.stmts(otherwise, inner);
                 }
-                Stmt::Store { .. } | Stmt::CopyAsync { .. } | Stmt::CopyCommit | Stmt::CopyWait(_) | Stmt::Barrier => {}
+                Stmt::Store { .. }
+                | Stmt::CopyAsync { .. }
+                | Stmt::CopyCommit
+                | Stmt::CopyWait(_)
+                | Stmt::Barrier => {}
             }
         }
     }
@@ -94,7 +100,11 @@ impl Analysis<'_> {
             Expr::Special(Special::ThreadX) => return Uniformity::Thread,
             Expr::Get(var) => return self.vars[var],
             Expr::ShuffleXor(a, _) => {
-                return if self.vals[a] == Uniformity::Thread { Uniformity::Thread } else { self.vals[a] };
+                return if self.vals[a] == Uniformity::Thread {
+                    Uniformity::Thread
+                } else {
+                    self.vals[a]
+                };
             }
             // The index of the warp, or of a group of warps.
             Expr::Binary(op @ (BinaryOp::Shr | BinaryOp::Div), a, b)

@@ -83,7 +83,9 @@ pub enum VerifyErrorKind {
     ReadOnly { buffer: Buffer },
     #[error("{n_bytes} bytes are copied at once; 4, 8 and 16 can be")]
     CopySize { n_bytes: usize },
-    #[error("a copy goes from global to shared memory of the same element type, not from {src} to {dst}")]
+    #[error(
+        "a copy goes from global to shared memory of the same element type, not from {src} to {dst}"
+    )]
     CopySpaces { src: Buffer, dst: Buffer },
     #[error("a step of {step} does not end the loop")]
     Step { step: i32 },
@@ -225,12 +227,24 @@ impl Verifier<'_> {
                     self.fail(at, VerifyErrorKind::ReadOnly { buffer: *buffer });
                 }
             }
-            Stmt::CopyAsync { dst, dst_index, dst_offset, src, src_index, src_offset, n_elems, mask } => {
+            Stmt::CopyAsync {
+                dst,
+                dst_index,
+                dst_offset,
+                src,
+                src_index,
+                src_offset,
+                n_elems,
+                mask,
+            } => {
                 self.mask(at, *mask);
                 let (to, from) = (&self.kernel.buffers[*dst], &self.kernel.buffers[*src]);
                 let n = *n_elems as usize;
                 let n_bytes = to.dtype.bytes_for(n);
-                if to.space != Space::Shared || from.space == Space::Shared || to.dtype != from.dtype {
+                if to.space != Space::Shared
+                    || from.space == Space::Shared
+                    || to.dtype != from.dtype
+                {
                     self.fail(at, VerifyErrorKind::CopySpaces { src: *src, dst: *dst });
                 }
                 if !matches!(n_bytes, 4 | 8 | 16) {
@@ -280,18 +294,35 @@ impl Verifier<'_> {
         ty
     }
 
-    fn access(&mut self, at: &At<'_>, buffer: Buffer, index: Val, offset: i32, n: usize, masked: bool) {
+    fn access(
+        &mut self,
+        at: &At<'_>,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        n: usize,
+        masked: bool,
+    ) {
         if !matches!(n, 1 | 2 | 4) {
             self.fail(at, VerifyErrorKind::NumberOfElements { n });
         }
         self.aligned_access(at, buffer, index, offset, n, masked);
     }
 
-    fn aligned_access(&mut self, at: &At<'_>, buffer: Buffer, index: Val, offset: i32, n: usize, masked: bool) {
+    fn aligned_access(
+        &mut self,
+        at: &At<'_>,
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        n: usize,
+        masked: bool,
+    ) {
         self.expect(at, index, Scalar::I32);
         let decl = &self.kernel.buffers[buffer];
         let (n_bytes, n_elems) = (decl.dtype.bytes_for(n), decl.n_elems);
-        let constant = self.consts[index].map(|bits| i64::from(fold::as_i32(bits)) + i64::from(offset));
+        let constant =
+            self.consts[index].map(|bits| i64::from(fold::as_i32(bits)) + i64::from(offset));
         let misplaced = constant.is_some_and(|index| index.rem_euclid(n.max(1) as i64) != 0);
         if n > 1 && (!(decl.align_bytes as usize).is_multiple_of(n_bytes) || misplaced) {
             self.fail(at, VerifyErrorKind::Alignment { buffer, n });

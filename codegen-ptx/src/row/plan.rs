@@ -63,7 +63,8 @@ impl Plan {
         let first = *graph.outputs.first()?;
         let extents = moves::extents(graph, first);
         let rank = extents.len();
-        let mut candidates: BTreeSet<Vec<usize>> = (0..=rank).map(|k| (rank - k..rank).collect()).collect();
+        let mut candidates: BTreeSet<Vec<usize>> =
+            (0..=rank).map(|k| (rank - k..rank).collect()).collect();
         candidates.extend((0..rank).map(|axis| vec![axis]));
         for node in graph.nodes.values() {
             if let NodeKind::Apply(op, attrs, args) = &node.kind
@@ -82,7 +83,10 @@ impl Plan {
                 let length: usize = moves::summed(graph, *op, attrs, args).iter().product();
                 let fits = |&output: &Value| {
                     let n = graph.ty(output).n_elems();
-                    n == graph.ty(first).n_elems() && length > 1 && n > length && n.is_multiple_of(length)
+                    n == graph.ty(first).n_elems()
+                        && length > 1
+                        && n > length
+                        && n.is_multiple_of(length)
                 };
                 if graph.outputs.iter().all(fits) {
                     runs.insert(length);
@@ -129,11 +133,15 @@ impl Plan {
         for &output in &graph.outputs {
             let extents = moves::extents(graph, output);
             let rows_match = extents.len() == rank
-                && (0..rank).filter(|&axis| !is_column(axis)).zip(&row_extents).all(|(axis, &n)| extents[axis] == n);
+                && (0..rank)
+                    .filter(|&axis| !is_column(axis))
+                    .zip(&row_extents)
+                    .all(|(axis, &n)| extents[axis] == n);
             if !rows_match {
                 return None;
             }
-            let mut of_output = Columns { leaves: Vec::new(), extents: Vec::new(), index: Vec::new() };
+            let mut of_output =
+                Columns { leaves: Vec::new(), extents: Vec::new(), index: Vec::new() };
             let mut rows = row_index.iter();
             for (axis, &extent) in extents.iter().enumerate() {
                 if is_column(axis) {
@@ -171,15 +179,23 @@ impl Plan {
                 if !legal || seen.len() > 2000 || !seen.insert((value, index.to_vec())) {
                     return Step::Over;
                 }
-                let NodeKind::Apply(op, attrs, args) = &graph.nodes[value].kind else { return Step::Over };
+                let NodeKind::Apply(op, attrs, args) = &graph.nodes[value].kind else {
+                    return Step::Over;
+                };
                 let class = op.spec().class;
                 if !matches!(class, OpClass::Reduce | OpClass::Window | OpClass::Contract) {
                     return Step::Into;
                 }
                 let length: usize = moves::summed(graph, *op, attrs, args).iter().product();
-                let row_only = index.iter().all(|i| space.leaves(i).iter().all(|leaf| row_leaves.contains(leaf)));
+                let row_only = index
+                    .iter()
+                    .all(|i| space.leaves(i).iter().all(|leaf| row_leaves.contains(leaf)));
                 let held = Scalar::of(graph.ty(args[0]).dtype);
-                if is_stage(*op) && row_only && length >= MIN_LENGTH && matches!(held, Some(Scalar::F32 | Scalar::I32)) {
+                if is_stage(*op)
+                    && row_only
+                    && length >= MIN_LENGTH
+                    && matches!(held, Some(Scalar::F32 | Scalar::I32))
+                {
                     match stages.iter().find(|stage| stage.node == value) {
                         Some(stage) => legal &= same(&stage.index, index),
                         None => {
@@ -219,7 +235,10 @@ impl Plan {
     /// Lengths of all that the threads of a row share: stages and columns of outputs.
     pub(crate) fn lengths(&self, _graph: &Graph) -> Vec<usize> {
         let columns = self.outputs.iter().map(|columns| columns.extents.iter().product());
-        columns.filter(|&n: &usize| n > 1).chain(self.stages.iter().map(|stage| stage.length)).collect()
+        columns
+            .filter(|&n: &usize| n > 1)
+            .chain(self.stages.iter().map(|stage| stage.length))
+            .collect()
     }
 
     /// Whether the first stage's elements are neighbours in memory.
@@ -232,7 +251,8 @@ impl Plan {
         let at = space.delinear(&position, &extents);
         let index = match op {
             Op::Matmul => {
-                let ([_, w], _) = moves::contract(space, graph, (*op, attrs, args), &stage.index, &at);
+                let ([_, w], _) =
+                    moves::contract(space, graph, (*op, attrs, args), &stage.index, &at);
                 return self.is_unit(graph, args[1], &w, position_leaf);
             }
             _ => moves::reduce(&stage.index, &moves::reduced_axes(*op, attrs), &at),

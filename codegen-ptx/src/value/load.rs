@@ -19,7 +19,12 @@ fn widest(dtype: DType, n_lanes: usize) -> usize {
 
 impl Gen<'_> {
     /// How many neighbouring lanes one access at this address can move.
-    pub(crate) fn vector_at(&mut self, dtype: DType, address: &Index, (atom, n): (Atom, usize)) -> usize {
+    pub(crate) fn vector_at(
+        &mut self,
+        dtype: DType,
+        address: &Index,
+        (atom, n): (Atom, usize),
+    ) -> usize {
         if self.space.coefficient(address, atom) != Some(1) {
             return 1;
         }
@@ -42,7 +47,8 @@ impl Gen<'_> {
         let mask = self.mask();
         let lanes = match self.lane {
             Some((atom, n)) if mask.len() > 1 || self.space.depends_on(address, atom) => {
-                let width = if mask.len() > 1 { 1 } else { self.vector_at(dtype, address, (atom, n)) };
+                let width =
+                    if mask.len() > 1 { 1 } else { self.vector_at(dtype, address, (atom, n)) };
                 let mut lanes = Vec::new();
                 for lane in (0..n).step_by(width) {
                     let at = self.space.substitute(address, atom, &Index::constant(lane as i64));
@@ -87,17 +93,28 @@ impl Gen<'_> {
             let at = self.space.substitute(address, atom, &Index::constant(lane as i64));
             let (index, offset) = self.split(&at);
             let mask = mask.get(lane.min(mask.len().saturating_sub(1))).copied();
-            let srcs: Vec<Val> = (lane..lane + width).map(|lane| lanes[lane.min(lanes.len() - 1)]).collect();
+            let srcs: Vec<Val> =
+                (lane..lane + width).map(|lane| lanes[lane.min(lanes.len() - 1)]).collect();
             self.b.store(buffer, index, offset, &srcs, mask);
         }
     }
 
     /// A resize: one axis after the other, a weighted sum of the elements that the reference says.
-    pub(super) fn resize(&mut self, attrs: &Attrs, value: Value, arg: Value, index: &[Index]) -> Lanes {
-        let (from, to) = (crate::index::moves::extents(self.graph, arg), crate::index::moves::extents(self.graph, value));
+    pub(super) fn resize(
+        &mut self,
+        attrs: &Attrs,
+        value: Value,
+        arg: Value,
+        index: &[Index],
+    ) -> Lanes {
+        let (from, to) = (
+            crate::index::moves::extents(self.graph, arg),
+            crate::index::moves::extents(self.graph, value),
+        );
         let dtype = self.graph.ty(value).dtype;
-        let taps: Vec<Vec<Vec<(usize, f64)>>> =
-            (0..from.len()).map(|axis| eggine_ir::graph::eval::resize_taps(attrs, axis, from[axis], to[axis])).collect();
+        let taps: Vec<Vec<Vec<(usize, f64)>>> = (0..from.len())
+            .map(|axis| eggine_ir::graph::eval::resize_taps(attrs, axis, from[axis], to[axis]))
+            .collect();
         self.resize_axis(arg, dtype, index, &from, &taps, Vec::new())
     }
 
@@ -120,8 +137,10 @@ impl Gen<'_> {
             g.resize_axis(arg, dtype, index, from, taps, done)
         };
         let (n, to, taps_here) = (from[axis], taps[axis].len(), &taps[axis]);
-        let single: Option<Vec<usize>> =
-            taps_here.iter().map(|taps| if let [(at, 1.0)] = taps[..] { Some(at) } else { None }).collect();
+        let single: Option<Vec<usize>> = taps_here
+            .iter()
+            .map(|taps| if let [(at, 1.0)] = taps[..] { Some(at) } else { None })
+            .collect();
         if let Some(at) = single {
             if at.iter().enumerate().all(|(i, &at)| i == at) {
                 return next(self, index[axis].clone());
@@ -130,7 +149,11 @@ impl Gen<'_> {
                 let at = self.space.div(&index[axis], (to / n) as i64);
                 return next(self, at);
             }
-            if to > 1 && at.iter().enumerate().all(|(i, &x)| x as i64 == at[0] as i64 + i as i64 * (at[1] as i64 - at[0] as i64)) {
+            if to > 1
+                && at.iter().enumerate().all(|(i, &x)| {
+                    x as i64 == at[0] as i64 + i as i64 * (at[1] as i64 - at[0] as i64)
+                })
+            {
                 let scaled = self.space.scale(&index[axis], at[1] as i64 - at[0] as i64);
                 let at = self.space.add_constant(&scaled, at[0] as i64);
                 return next(self, at);
@@ -145,7 +168,12 @@ impl Gen<'_> {
             });
         }
         let n_taps = taps_here.iter().map(Vec::len).max().unwrap_or(1).max(1);
-        let tap = |i: usize, t: usize| taps_here[i].get(t).copied().unwrap_or((taps_here[i].first().map_or(0, |tap| tap.0), 0.0));
+        let tap = |i: usize, t: usize| {
+            taps_here[i]
+                .get(t)
+                .copied()
+                .unwrap_or((taps_here[i].first().map_or(0, |tap| tap.0), 0.0))
+        };
         let mut sum: Option<Lanes> = None;
         for t in 0..n_taps {
             let positions: Vec<i64> = (0..to).map(|i| tap(i, t).0 as i64).collect();
@@ -154,7 +182,8 @@ impl Gen<'_> {
             let at = self.load(buffer, DType::I32, &index[axis])[0];
             self.b.assume_range(at, 0, n as i64 - 1);
             let depth = self.depth;
-            let at = self.space.leaf_depending(Some(at), 0, n as i64 - 1, depth, &[index[axis].clone()]);
+            let at =
+                self.space.leaf_depending(Some(at), 0, n as i64 - 1, depth, &[index[axis].clone()]);
             let element = next(self, at);
             if n_taps == 1 && taps_here.iter().all(|taps| taps.len() == 1 && taps[0].1 == 1.0) {
                 return element;
@@ -165,11 +194,13 @@ impl Gen<'_> {
             let weight = self.load(buffer, DType::F32, &index[axis]);
             sum = Some(match sum {
                 None => self.map_lanes(&[element, weight], |b, x| {
-                    let weight = if b.ty(x[0]) == Scalar::F64 { b.convert(x[1], Scalar::F64) } else { x[1] };
+                    let weight =
+                        if b.ty(x[0]) == Scalar::F64 { b.convert(x[1], Scalar::F64) } else { x[1] };
                     b.mul(x[0], weight)
                 }),
                 Some(sum) => self.map_lanes(&[element, weight, sum], |b, x| {
-                    let weight = if b.ty(x[0]) == Scalar::F64 { b.convert(x[1], Scalar::F64) } else { x[1] };
+                    let weight =
+                        if b.ty(x[0]) == Scalar::F64 { b.convert(x[1], Scalar::F64) } else { x[1] };
                     b.fma(x[0], weight, x[2])
                 }),
             });

@@ -41,9 +41,11 @@ impl<'g> Gen<'g> {
         }
         let fits = |u: &usize| first % u == 0 && u * n_rest <= MAX_UNROLLED && first > *u;
         let unroll = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
-        let vars: Vec<Vec<_>> = state.iter().map(|lanes| lanes.iter().map(|&val| self.b.var(val)).collect()).collect();
+        let vars: Vec<Vec<_>> =
+            state.iter().map(|lanes| lanes.iter().map(|&val| self.b.var(val)).collect()).collect();
         self.for_loop(first / unroll, |g, counter| {
-            let mut state: Vec<Lanes> = vars.iter().map(|vars| vars.iter().map(|&var| g.b.get(var)).collect()).collect();
+            let mut state: Vec<Lanes> =
+                vars.iter().map(|vars| vars.iter().map(|&var| g.b.get(var)).collect()).collect();
             let scaled = g.space.scale(counter, unroll as i64);
             for i in 0..unroll {
                 let index = g.space.add_constant(&scaled, i as i64);
@@ -107,7 +109,14 @@ impl<'g> Gen<'g> {
         self.mask().len() > 1 || self.lane().is_some_and(depends)
     }
 
-    pub(super) fn fold(&mut self, op: Op, attrs: &Attrs, value: Value, args: &[Value], index: &[Index]) -> Lanes {
+    pub(super) fn fold(
+        &mut self,
+        op: Op,
+        attrs: &Attrs,
+        value: Value,
+        args: &[Value],
+        index: &[Index],
+    ) -> Lanes {
         self.hoist(value, index);
         let extents = moves::summed(self.graph, op, attrs, args);
         let n_lanes = if self.varies(index) { self.n_lanes() } else { 1 };
@@ -124,8 +133,13 @@ impl<'g> Gen<'g> {
                 let x = g.value(args[0], &moves::reduce(index, &axes, at));
                 let position = g.index_val(&at[0]);
                 let (best, best_at) = (state[0].clone(), state[1].clone());
-                let better = g.map_lanes(&[x.clone(), best.clone()], |b, v| is_better(b, op, last, v[0], v[1]));
-                vec![g.select_lanes(&better, &x, &best), g.select_lanes(&better, &vec![position], &best_at)]
+                let better = g.map_lanes(&[x.clone(), best.clone()], |b, v| {
+                    is_better(b, op, last, v[0], v[1])
+                });
+                vec![
+                    g.select_lanes(&better, &x, &best),
+                    g.select_lanes(&better, &vec![position], &best_at),
+                ]
             });
             return state[1].iter().map(|&val| self.b.convert(val, Scalar::I64)).collect();
         }
@@ -146,7 +160,8 @@ impl<'g> Gen<'g> {
                     g.map_lanes(&[a, w, acc.clone()], |b, v| b.fma(v[0], v[1], v[2]))
                 }
                 _ => {
-                    let x = g.value(args[0], &moves::reduce(index, &moves::reduced_axes(op, attrs), at));
+                    let x = g
+                        .value(args[0], &moves::reduce(index, &moves::reduced_axes(op, attrs), at));
                     g.map_lanes(&[acc.clone(), x], |b, v| combine(b, op, v[0], v[1]))
                 }
             }]
@@ -155,7 +170,14 @@ impl<'g> Gen<'g> {
     }
 
     /// Both factors of one product of a contraction; the first is zero where the product does not exist.
-    pub(crate) fn product(&mut self, op: Op, attrs: &Attrs, args: &[Value], index: &[Index], k: &[Index]) -> (Lanes, Lanes) {
+    pub(crate) fn product(
+        &mut self,
+        op: Op,
+        attrs: &Attrs,
+        args: &[Value],
+        index: &[Index],
+        k: &[Index],
+    ) -> (Lanes, Lanes) {
         let graph = self.graph;
         let ([a, w], inside) = moves::contract(&mut self.space, graph, (op, attrs, args), index, k);
         let a = self.value_or(args[0], &a, &inside, 0.0);
@@ -172,12 +194,16 @@ pub(crate) fn is_better(b: &mut crate::kir::Builder, op: Op, last: bool, x: Val,
 
 /// What a fold starts from.
 pub(crate) fn identity(b: &mut crate::kir::Builder, op: Op, dtype: eggine_ir::DType) -> Val {
-    math::number(b, dtype, match op {
-        Op::ReduceProd => 1.0,
-        Op::ReduceMax | Op::MaxPool => f64::NEG_INFINITY,
-        Op::ReduceMin => f64::INFINITY,
-        _ => 0.0,
-    })
+    math::number(
+        b,
+        dtype,
+        match op {
+            Op::ReduceProd => 1.0,
+            Op::ReduceMax | Op::MaxPool => f64::NEG_INFINITY,
+            Op::ReduceMin => f64::INFINITY,
+            _ => 0.0,
+        },
+    )
 }
 
 /// One step of a fold.

@@ -18,7 +18,11 @@ pub(crate) struct Ready {
 
 impl Ready {
     /// Prints the kernel as PTX, loads that, and places its parameters.
-    pub(crate) fn new(lowered: Lowered, region: &Region, inputs: &[Tensor]) -> Result<Self, String> {
+    pub(crate) fn new(
+        lowered: Lowered,
+        region: &Region,
+        inputs: &[Tensor],
+    ) -> Result<Self, String> {
         let ptx = emit(&lowered.kernel, Target::Sm80).map_err(|err| err.to_string())?;
         let module = Module::load(&ptx).map_err(|err| format!("{err}\n{ptx}"))?;
         let tensors = parameters(&lowered, region, inputs);
@@ -35,8 +39,13 @@ impl Ready {
     /// Runs it once.
     pub(crate) fn launch(&self, options: &Options) -> Result<(), String> {
         let kernel = &self.lowered.kernel;
-        let config = LaunchConfig { grid: kernel.grid, block: [kernel.n_threads, 1, 1], params: &self.params };
-        eggine_cpu::launch(&self.module, &kernel.name, &self.memory, &config, options).map_err(|err| err.to_string())?;
+        let config = LaunchConfig {
+            grid: kernel.grid,
+            block: [kernel.n_threads, 1, 1],
+            params: &self.params,
+        };
+        eggine_cpu::launch(&self.module, &kernel.name, &self.memory, &config, options)
+            .map_err(|err| err.to_string())?;
         Ok(())
     }
 

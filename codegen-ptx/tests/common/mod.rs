@@ -11,7 +11,11 @@ use eggine_ir::{DType, Region, Tensor};
 pub(crate) fn regions() -> Vec<Region> {
     let text = include_str!("../regions/all.gir");
     let graphs = text.split("\n}").map(str::trim).filter(|graph| graph.contains("graph @"));
-    graphs.map(|graph| Region::contiguous(eggine_ir::graph::parse(&format!("{graph}\n}}\n")).unwrap())).collect()
+    graphs
+        .map(|graph| {
+            Region::contiguous(eggine_ir::graph::parse(&format!("{graph}\n}}\n")).unwrap())
+        })
+        .collect()
 }
 
 /// Numbers in [−1, 1), the same on every machine.
@@ -19,7 +23,8 @@ struct Noise(u64);
 
 impl Noise {
     fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 40) as f64) / f64::from(1 << 23) - 1.0
     }
 }
@@ -61,12 +66,18 @@ pub(crate) fn parameters(lowered: &Lowered, region: &Region, inputs: &[Tensor]) 
 
 /// Outputs, from the parameters after a run.
 pub(crate) fn outputs(lowered: &Lowered, region: &Region, parameters: &[Tensor]) -> Vec<Tensor> {
-    let output = |i: usize| lowered.bindings.iter().position(|b| *b == Binding::Output { index: i }).unwrap();
+    let output = |i: usize| {
+        lowered.bindings.iter().position(|b| *b == Binding::Output { index: i }).unwrap()
+    };
     (0..region.graph.outputs.len()).map(|i| parameters[output(i)].clone()).collect()
 }
 
 /// Runs a kernel with the kernel IR's evaluator.
-pub(crate) fn run_kir(lowered: &Lowered, region: &Region, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
+pub(crate) fn run_kir(
+    lowered: &Lowered,
+    region: &Region,
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>, String> {
     let mut tensors = parameters(lowered, region, inputs);
     let mut buffers: Vec<Vec<u8>> = tensors.iter().map(|tensor| tensor.bytes.to_vec()).collect();
     kir::eval::eval(&lowered.kernel, &mut buffers).map_err(|err| err.to_string())?;
@@ -84,7 +95,9 @@ pub(crate) fn compare(want: &[Array], got: &[Tensor]) -> Option<String> {
         }
         let exact = matches!(want.data, Data::Int(_));
         let (want, found) = (want.to_f64(), got.to_f64());
-        let largest = want.iter().fold(0.0f64, |most, x| if x.is_finite() { most.max(x.abs()) } else { most });
+        let largest = want
+            .iter()
+            .fold(0.0f64, |most, x| if x.is_finite() { most.max(x.abs()) } else { most });
         let tolerance = match got.dtype {
             _ if exact => 0.0,
             DType::F16 | DType::BF16 => 3e-3 * largest,
@@ -93,8 +106,12 @@ pub(crate) fn compare(want: &[Array], got: &[Tensor]) -> Option<String> {
         for (at, (x, y)) in want.iter().zip(&found).enumerate() {
             let same = x == y || (x - y).abs() <= tolerance || (x.is_nan() && y.is_nan());
             if !same {
-                let n_wrong = want.iter().zip(&found).filter(|(x, y)| (*x - *y).abs() > tolerance).count();
-                return Some(format!("output {i}, element {at}: {x} wanted, {y} found ({n_wrong} of {} differ)", want.len()));
+                let n_wrong =
+                    want.iter().zip(&found).filter(|(x, y)| (*x - *y).abs() > tolerance).count();
+                return Some(format!(
+                    "output {i}, element {at}: {x} wanted, {y} found ({n_wrong} of {} differ)",
+                    want.len()
+                ));
             }
         }
     }

@@ -56,10 +56,16 @@ impl Builder {
     fn recombine(&self, mut sum: Linear) -> Linear {
         'again: loop {
             for &(rem_val, factor) in &sum.terms {
-                let Some(rem @ Part { remainder: true, .. }) = self.info[rem_val].part else { continue };
+                let Some(rem @ Part { remainder: true, .. }) = self.info[rem_val].part else {
+                    continue;
+                };
                 for &(div_val, coefficient) in &sum.terms {
-                    let Some(div @ Part { remainder: false, .. }) = self.info[div_val].part else { continue };
-                    if div.of == rem.of && div.divisor == rem.divisor && coefficient == factor.wrapping_mul(rem.divisor)
+                    let Some(div @ Part { remainder: false, .. }) = self.info[div_val].part else {
+                        continue;
+                    };
+                    if div.of == rem.of
+                        && div.divisor == rem.divisor
+                        && coefficient == factor.wrapping_mul(rem.divisor)
                     {
                         let mut rest = sum.clone();
                         rest.terms.retain(|term| term.0 != rem_val && term.0 != div_val);
@@ -77,7 +83,8 @@ impl Builder {
         let constant = i128::from(sum.constant);
         sum.terms.iter().fold((constant, constant), |(lo, hi), &(val, coefficient)| {
             let (a, b) = self.range(val);
-            let (a, b) = (i128::from(a) * i128::from(coefficient), i128::from(b) * i128::from(coefficient));
+            let (a, b) =
+                (i128::from(a) * i128::from(coefficient), i128::from(b) * i128::from(coefficient));
             (lo + a.min(b), hi + a.max(b))
         })
     }
@@ -94,7 +101,10 @@ impl Builder {
         let mut start = 0;
         while start < sum.terms.len() {
             let depth = self.info[sum.terms[start].0].depth;
-            let n = sum.terms[start..].iter().take_while(|term| self.info[term.0].depth == depth).count();
+            let n = sum.terms[start..]
+                .iter()
+                .take_while(|term| self.info[term.0].depth == depth)
+                .count();
             let group = self.group(depth, &sum.terms[start..start + n], origin);
             start += n;
             total = Some(match total {
@@ -128,7 +138,10 @@ impl Builder {
             linear.terms.iter().copied().filter(|term| this.info[term.0].depth == depth).collect()
         };
         let scaled = |terms: &[(Val, i32)], factor: i32| -> Vec<(Val, i32)> {
-            terms.iter().map(|&(val, coefficient)| (val, coefficient.wrapping_mul(factor))).collect()
+            terms
+                .iter()
+                .map(|&(val, coefficient)| (val, coefficient.wrapping_mul(factor)))
+                .collect()
         };
         let is_union = |a: &[(Val, i32)], b: &[(Val, i32)]| {
             !a.is_empty()
@@ -141,14 +154,20 @@ impl Builder {
             Origin::Sum(a, b) => {
                 let (a, b) = (at_depth(self, a), at_depth(self, b));
                 if is_union(&a, &b) {
-                    let (a, b) = (self.group(depth, &a, &Origin::None), self.group(depth, &b, &Origin::None));
+                    let (a, b) = (
+                        self.group(depth, &a, &Origin::None),
+                        self.group(depth, &b, &Origin::None),
+                    );
                     built = Some(Expr::Binary(BinaryOp::Add, a.min(b), a.max(b)));
                 }
             }
             Origin::Difference(a, b) => {
                 let (a, b) = (at_depth(self, a), at_depth(self, b));
                 if is_union(&a, &scaled(&b, -1)) {
-                    let (a, b) = (self.group(depth, &a, &Origin::None), self.group(depth, &b, &Origin::None));
+                    let (a, b) = (
+                        self.group(depth, &a, &Origin::None),
+                        self.group(depth, &b, &Origin::None),
+                    );
                     built = Some(Expr::Binary(BinaryOp::Sub, a, b));
                 }
             }
@@ -229,7 +248,8 @@ impl Builder {
         let val = if form.terms.len() > MAX_TERMS {
             self.define(Scalar::I32, Expr::Binary(op, a, b))
         } else {
-            let origin = if subtract { Origin::Difference(&fa, &fb) } else { Origin::Sum(&fa, &fb) };
+            let origin =
+                if subtract { Origin::Difference(&fa, &fb) } else { Origin::Sum(&fa, &fb) };
             self.sum(&form, &origin)
         };
         self.refine(val, range);
@@ -238,7 +258,11 @@ impl Builder {
 
     /// `a * factor`
     pub(super) fn i32_scale(&mut self, a: Val, factor: i32) -> Val {
-        let range = fold::binary_range(BinaryOp::Mul, self.range(a), (i64::from(factor), i64::from(factor)));
+        let range = fold::binary_range(
+            BinaryOp::Mul,
+            self.range(a),
+            (i64::from(factor), i64::from(factor)),
+        );
         let fa = self.linear(a);
         let form = self.recombine(self.linear_sum(&Linear::default(), &fa, factor));
         let val = self.sum(&form, &Origin::Scaled(&fa, factor));
@@ -255,7 +279,8 @@ impl Builder {
         // Coefficients of the difference must not have wrapped either.
         let small = |form: &Linear| form.terms.iter().all(|term| term.1.unsigned_abs() < 1 << 30);
         let constants = i64::from(fa.constant) - i64::from(fb.constant);
-        (small(&fa) && small(&fb) && constants.unsigned_abs() < 1 << 31).then(|| self.integer_range(&form))
+        (small(&fa) && small(&fb) && constants.unsigned_abs() < 1 << 31)
+            .then(|| self.integer_range(&form))
     }
 
     /// Index and offset of an access to `index + offset`, the index's constant moved to the offset.
@@ -305,7 +330,9 @@ impl Builder {
                 }
             }
             // (x % (c·d)) % d = x % d
-            Some(Part { of, divisor: inner, remainder: true }) if remainder && inner % divisor == 0 => {
+            Some(Part { of, divisor: inner, remainder: true })
+                if remainder && inner % divisor == 0 =>
+            {
                 return self.i32_divide(of, divisor, true);
             }
             _ => {}
@@ -329,9 +356,13 @@ impl Builder {
 
     /// `divisor·q + r` with `r ≥ 0`: the quotient is `q + r / divisor`, the remainder `r % divisor`.
     fn split_multiple(&mut self, form: &Linear, divisor: i32, remainder: bool) -> Option<Val> {
-        let (multiples, rest): (Vec<_>, Vec<_>) = form.terms.iter().partition(|term| term.1 % divisor == 0);
+        let (multiples, rest): (Vec<_>, Vec<_>) =
+            form.terms.iter().partition(|term| term.1 % divisor == 0);
         let quotient = Linear {
-            terms: multiples.iter().map(|&(val, coefficient)| (val, coefficient / divisor)).collect(),
+            terms: multiples
+                .iter()
+                .map(|&(val, coefficient)| (val, coefficient / divisor))
+                .collect(),
             constant: form.constant.div_euclid(divisor),
         };
         let rest = Linear { terms: rest, constant: form.constant.rem_euclid(divisor) };
@@ -352,15 +383,24 @@ impl Builder {
     }
 
     /// `g·f + r` with `0 ≤ r < g`, `divisor = g·d`: quotient `f / d`, remainder `g·(f % d) + r`.
-    fn divide_common_factor(&mut self, form: &Linear, divisor: i32, remainder: bool) -> Option<Val> {
+    fn divide_common_factor(
+        &mut self,
+        form: &Linear,
+        divisor: i32,
+        remainder: bool,
+    ) -> Option<Val> {
         for &(_, coefficient) in &form.terms {
             let factor = gcd(coefficient.unsigned_abs(), divisor.unsigned_abs()) as i32;
             if factor <= 1 {
                 continue;
             }
-            let (multiples, rest): (Vec<_>, Vec<_>) = form.terms.iter().partition(|term| term.1 % factor == 0);
+            let (multiples, rest): (Vec<_>, Vec<_>) =
+                form.terms.iter().partition(|term| term.1 % factor == 0);
             let multiple = Linear {
-                terms: multiples.iter().map(|&(val, coefficient)| (val, coefficient / factor)).collect(),
+                terms: multiples
+                    .iter()
+                    .map(|&(val, coefficient)| (val, coefficient / factor))
+                    .collect(),
                 constant: form.constant.div_euclid(factor),
             };
             let rest = Linear { terms: rest, constant: form.constant.rem_euclid(factor) };

@@ -157,7 +157,9 @@ impl Builder {
             (UnaryOp::Neg, _) if ty == Scalar::I32 => return self.i32_scale(a, -1),
             (UnaryOp::Neg, Some(Expr::Unary(UnaryOp::Neg, x))) => return x,
             (UnaryOp::Not, Some(Expr::Unary(UnaryOp::Not, x))) => return x,
-            (UnaryOp::Not, Some(Expr::Compare(compare, x, y))) if matches!(self.ty(x), Scalar::I32 | Scalar::I64) => {
+            (UnaryOp::Not, Some(Expr::Compare(compare, x, y)))
+                if matches!(self.ty(x), Scalar::I32 | Scalar::I64) =>
+            {
                 return match compare {
                     CompareOp::Eq => self.compare(CompareOp::Ne, x, y),
                     CompareOp::Ne => self.compare(CompareOp::Eq, x, y),
@@ -221,7 +223,9 @@ impl Builder {
                 let remainder = op == BinaryOp::Rem;
                 match cb {
                     Some(1) => return if remainder { self.i32(0) } else { a },
-                    Some(divisor) if divisor > 0 && ra.0 >= 0 => return self.i32_divide(a, divisor, remainder),
+                    Some(divisor) if divisor > 0 && ra.0 >= 0 => {
+                        return self.i32_divide(a, divisor, remainder);
+                    }
                     _ => {}
                 }
                 if ra.0 >= 0 && ra.1 < rb.0 {
@@ -296,7 +300,8 @@ impl Builder {
     }
 
     fn binary_i64(&mut self, op: BinaryOp, a: Val, b: Val) -> Val {
-        let (ca, cb) = (self.as_const(a).map(|bits| bits as i64), self.as_const(b).map(|bits| bits as i64));
+        let (ca, cb) =
+            (self.as_const(a).map(|bits| bits as i64), self.as_const(b).map(|bits| bits as i64));
         match (op, ca, cb) {
             (BinaryOp::Add | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Sub, _, Some(0)) => a,
             (BinaryOp::Add | BinaryOp::Or | BinaryOp::Xor, Some(0), _) => b,
@@ -317,7 +322,9 @@ impl Builder {
 
     fn binary_float(&mut self, op: BinaryOp, a: Val, b: Val) -> Val {
         let ty = self.ty(a);
-        let value = |bits: u64| if ty == Scalar::F32 { f64::from(fold::as_f32(bits)) } else { fold::as_f64(bits) };
+        let value = |bits: u64| {
+            if ty == Scalar::F32 { f64::from(fold::as_f32(bits)) } else { fold::as_f64(bits) }
+        };
         let (ca, cb) = (self.as_const(a).map(value), self.as_const(b).map(value));
         let is = |c: Option<f64>, x: f64| c.is_some_and(|c| c.to_bits() == x.to_bits());
         match op {
@@ -335,7 +342,11 @@ impl Builder {
                 if let Some(divisor) = cb
                     && let Some(reciprocal) = exact_reciprocal(divisor)
                 {
-                    let factor = if ty == Scalar::F32 { self.f32(reciprocal as f32) } else { self.f64(reciprocal) };
+                    let factor = if ty == Scalar::F32 {
+                        self.f32(reciprocal as f32)
+                    } else {
+                        self.f64(reciprocal)
+                    };
                     return self.mul(a, factor);
                 }
                 self.define(ty, Expr::Binary(op, a, b))
@@ -395,7 +406,8 @@ impl Builder {
         }
         // Equality is symmetric: a constant second, otherwise in order.
         let symmetric = matches!(op, CompareOp::Eq | CompareOp::Ne);
-        let swap = symmetric && (self.as_const(a).is_some() || (self.as_const(b).is_none() && a > b));
+        let swap =
+            symmetric && (self.as_const(a).is_some() || (self.as_const(b).is_none() && a > b));
         let (a, b) = if swap { (b, a) } else { (a, b) };
         self.define(Scalar::Pred, Expr::Compare(op, a, b))
     }
@@ -408,7 +420,8 @@ impl Builder {
             let product = self.mul(a, b);
             return self.add(product, c);
         }
-        if let (Some(ca), Some(cb), Some(cc)) = (self.as_const(a), self.as_const(b), self.as_const(c))
+        if let (Some(ca), Some(cb), Some(cc)) =
+            (self.as_const(a), self.as_const(b), self.as_const(c))
             && let Some(bits) = fold::fma(ty, ca, cb, cc)
             && !is_nan(ty, bits)
         {
@@ -476,7 +489,10 @@ impl Builder {
         assert_ne!(to, Scalar::Pred, "compare with 0 instead of converting to a predicate");
         if let Some(Expr::Convert(inner)) = self.info[a].expr
             && self.ty(inner) == to
-            && matches!((to, from), (Scalar::I32, Scalar::I64 | Scalar::F64) | (Scalar::F32, Scalar::F64))
+            && matches!(
+                (to, from),
+                (Scalar::I32, Scalar::I64 | Scalar::F64) | (Scalar::F32, Scalar::F64)
+            )
         {
             return inner;
         }
