@@ -74,14 +74,22 @@ fn main() {
         };
         for simd in Simd::ALL.into_iter().filter(|s| s.is_available() && *s != Simd::Portable) {
             for threads in [1, 2] {
-                let name = format!("gemm-{}x{}x{}-{}x{}-{simd:?}-x{threads}", t.bm, t.bn, t.bk, t.tm, t.tn);
+                let name = format!(
+                    "gemm-{}x{}x{}-{}x{}-{simd:?}-x{threads}",
+                    t.bm, t.bn, t.bk, t.tm, t.tn
+                );
                 if !is_wanted(&name) {
                     continue;
                 }
                 let options = Options { threads, simd: Some(simd), ..Options::default() };
-                let s = best(threads, || drop(launch(&module, "gemm", &memory, &config, &options).unwrap()));
+                let s = best(threads, || {
+                    launch(&module, "gemm", &memory, &config, &options).unwrap();
+                });
                 let gflops = 2.0 * (size as f64).powi(3) / s / 1e9;
-                println!("{name}: {gflops:.1} GFLOP/s (load {load_ms:.2} ms, {} fused)", blocks.len());
+                println!(
+                    "{name}: {gflops:.1} GFLOP/s (load {load_ms:.2} ms, {} fused)",
+                    blocks.len()
+                );
             }
         }
     }
@@ -95,13 +103,16 @@ fn main() {
     ] {
         let module = Module::load(&text).unwrap();
         let params = [Param::U64(x), Param::U64(y), Param::U32(last as u32)];
-        let config = LaunchConfig { grid: [n_blocks as u32, 1, 1], block: [128, 1, 1], params: &params };
+        let config =
+            LaunchConfig { grid: [n_blocks as u32, 1, 1], block: [128, 1, 1], params: &params };
         if !is_wanted(name) {
             continue;
         }
         for threads in [1, 2] {
             let options = Options { threads, ..Options::default() };
-            let s = best(threads, || drop(launch(&module, name, &memory, &config, &options).unwrap()));
+            let s = best(threads, || {
+                launch(&module, name, &memory, &config, &options).unwrap();
+            });
             println!("{name} x{threads}: {:.2} ns/element", s * 1e9 / n as f64);
         }
     }

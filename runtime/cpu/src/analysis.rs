@@ -211,7 +211,8 @@ impl Liveness {
                 for_each_def(inst, |reg| touch(self.ids[&reg], at + 1));
             }
         }
-        let mut order: Vec<usize> = (0..self.regs.len()).filter(|&id| first[id] != usize::MAX).collect();
+        let mut order: Vec<usize> =
+            (0..self.regs.len()).filter(|&id| first[id] != usize::MAX).collect();
         order.sort_by_key(|&id| (first[id], id));
         let mut active: Vec<usize> = Vec::new();
         let (mut free_narrow, mut free_wide) = (Vec::new(), Vec::new());
@@ -223,7 +224,11 @@ impl Liveness {
                     return true;
                 }
                 let slot = slots[&self.regs[other]];
-                if is_wide(self.regs[other]) { free_wide.push(slot) } else { free_narrow.push(slot) }
+                if is_wide(self.regs[other]) {
+                    free_wide.push(slot)
+                } else {
+                    free_narrow.push(slot)
+                }
                 false
             });
             let reg = self.regs[id];

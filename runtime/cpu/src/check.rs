@@ -43,7 +43,8 @@ impl Initialised {
             _ if offset == 0 && n_bytes == size => return self.mark_all(),
             _ => self.state.store(SOME, Ordering::Relaxed),
         }
-        let bits = self.bits.get_or_init(|| (0..size.div_ceil(8)).map(|_| AtomicU8::new(0)).collect());
+        let bits =
+            self.bits.get_or_init(|| (0..size.div_ceil(8)).map(|_| AtomicU8::new(0)).collect());
         for byte in offset..offset + n_bytes {
             bits[byte / 8].fetch_or(1 << (byte % 8), Ordering::Relaxed);
         }
@@ -53,9 +54,8 @@ impl Initialised {
     pub(crate) fn first_missing(&self, offset: usize, n_bytes: usize) -> Option<usize> {
         match (self.state.load(Ordering::Relaxed), self.bits.get()) {
             (EVERYTHING, _) => None,
-            (SOME, Some(bits)) => {
-                (offset..offset + n_bytes).find(|b| bits[b / 8].load(Ordering::Relaxed) & 1 << (b % 8) == 0)
-            }
+            (SOME, Some(bits)) => (offset..offset + n_bytes)
+                .find(|b| bits[b / 8].load(Ordering::Relaxed) & 1 << (b % 8) == 0),
             _ => (n_bytes > 0).then_some(offset),
         }
     }
@@ -83,7 +83,13 @@ impl Access {
             _ => return None,
         };
         let rest: Vec<&str> = parts.collect();
-        let n = if rest.contains(&"v4") { 4 } else if rest.contains(&"v2") { 2 } else { 1 };
+        let n = if rest.contains(&"v4") {
+            4
+        } else if rest.contains(&"v2") {
+            2
+        } else {
+            1
+        };
         let size = match *rest.last()? {
             "u8" | "s8" => 1,
             "b16" => 2,
@@ -130,8 +136,14 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    pub(crate) fn new(is_checking: bool, program: &Program, global: Vec<*const Initialised>) -> Self {
-        let is_sub_word = |i: &UopInfo| Access::of(i.op).is_some_and(|a| a.space == Space::Shared && a.n_bytes < 4);
+    pub(crate) fn new(
+        is_checking: bool,
+        program: &Program,
+        global: Vec<*const Initialised>,
+    ) -> Self {
+        let is_sub_word = |i: &UopInfo| {
+            Access::of(i.op).is_some_and(|a| a.space == Space::Shared && a.n_bytes < 4)
+        };
         let granule_bytes = if program.infos.iter().any(is_sub_word) { 1 } else { 4 };
         let n = if is_checking { program.shared_bytes.div_ceil(granule_bytes) as usize } else { 0 };
         Checker {
@@ -158,7 +170,9 @@ impl Checker {
         if !self.is_checking {
             return;
         }
-        for g in copy.shared / self.granule_bytes..(copy.shared + copy.n_bytes).div_ceil(self.granule_bytes) {
+        for g in copy.shared / self.granule_bytes
+            ..(copy.shared + copy.n_bytes).div_ceil(self.granule_bytes)
+        {
             let granule = &mut self.granules[g as usize];
             *granule = Granule {
                 pending_line: 0,
@@ -173,7 +187,13 @@ impl Checker {
 
     /// Sees an instruction before it is executed by the lanes of `mask`. Accesses out of bounds are left to
     /// the instruction itself.
-    pub(crate) fn before(&mut self, cx: &Ctx, uop: &Uop, info: &UopInfo, mask: u32) -> Result<(), (FaultKind, u32)> {
+    pub(crate) fn before(
+        &mut self,
+        cx: &Ctx,
+        uop: &Uop,
+        info: &UopInfo,
+        mask: u32,
+    ) -> Result<(), (FaultKind, u32)> {
         use eggine_ptx::table::Op;
         self.counters.warp_instructions[Class::of(info.op) as usize] += 1;
         if matches!(info.op, Op::CpAsyncCa | Op::CpAsyncCg) {
@@ -190,13 +210,27 @@ impl Checker {
             return Ok(());
         }
         if self.is_checking
-            && matches!(info.op, Op::DivS32 | Op::RemS32 | Op::DivU32 | Op::RemU32 | Op::DivS64 | Op::RemS64 | Op::DivU64 | Op::RemU64)
+            && matches!(
+                info.op,
+                Op::DivS32
+                    | Op::RemS32
+                    | Op::DivU32
+                    | Op::RemU32
+                    | Op::DivS64
+                    | Op::RemS64
+                    | Op::DivU64
+                    | Op::RemU64
+            )
         {
             let is_wide = matches!(info.op, Op::DivS64 | Op::RemS64 | Op::DivU64 | Op::RemU64);
             for i in lanes(mask) {
                 // SAFETY: the decoder put the offset of the divisor there.
                 let divisor = unsafe {
-                    if is_wide { (*cx.reg::<u64>(uop.r[2]))[i] } else { u64::from((*cx.reg::<u32>(uop.r[2]))[i]) }
+                    if is_wide {
+                        (*cx.reg::<u64>(uop.r[2]))[i]
+                    } else {
+                        u64::from((*cx.reg::<u32>(uop.r[2]))[i])
+                    }
                 };
                 if divisor == 0 {
                     return Err((FaultKind::DivisionByZero, i as u32));
@@ -210,7 +244,9 @@ impl Checker {
             *a = unsafe {
                 match access.space {
                     Space::Global => (*cx.reg::<u64>(uop.r[0]))[i].wrapping_add(uop.imm as u64),
-                    Space::Shared => u64::from((*cx.reg::<u32>(uop.r[0]))[i].wrapping_add(uop.imm as u32)),
+                    Space::Shared => {
+                        u64::from((*cx.reg::<u32>(uop.r[0]))[i].wrapping_add(uop.imm as u32))
+                    }
                 }
             };
         }
@@ -246,12 +282,16 @@ impl Checker {
         for i in lanes(mask) {
             let address = addresses[i];
             let end = address + u64::from(access.n_bytes);
-            if end > u64::from(cx.shared_bytes) || !address.is_multiple_of(u64::from(access.n_bytes)) {
+            if end > u64::from(cx.shared_bytes)
+                || !address.is_multiple_of(u64::from(access.n_bytes))
+            {
                 return Ok(()); // The instruction reports it.
             }
             // SAFETY: the program outlives the launch.
             let arrays = unsafe { &(*cx.program).shared_arrays };
-            if !arrays.iter().any(|&(base, n)| address >= u64::from(base) && end <= u64::from(base) + u64::from(n)) {
+            if !arrays.iter().any(|&(base, n)| {
+                address >= u64::from(base) && end <= u64::from(base) + u64::from(n)
+            }) {
                 let nearest = arrays
                     .iter()
                     .map(|&(base, n)| {
@@ -260,8 +300,17 @@ impl Checker {
                         (if at < base { at - base } else { at - base - n }, base, n)
                     })
                     .min_by_key(|(distance, ..)| distance.unsigned_abs())
-                    .map(|(distance, base, n)| crate::fault::Nearest { base: base as u64, n_bytes: n as u64, distance });
-                let kind = FaultKind::OutOfBounds { space: Space::Shared, address, n_bytes: access.n_bytes, nearest };
+                    .map(|(distance, base, n)| crate::fault::Nearest {
+                        base: base as u64,
+                        n_bytes: n as u64,
+                        distance,
+                    });
+                let kind = FaultKind::OutOfBounds {
+                    space: Space::Shared,
+                    address,
+                    n_bytes: access.n_bytes,
+                    nearest,
+                };
                 return Err((kind, i as u32));
             }
             let size = u64::from(self.granule_bytes);
@@ -270,16 +319,23 @@ impl Checker {
                 let granule = &mut self.granules[g as usize];
                 let at = g * size;
                 if granule.pending_line != 0 {
-                    let kind = FaultKind::AsyncInFlight { address: at, other_line: granule.pending_line };
+                    let kind =
+                        FaultKind::AsyncInFlight { address: at, other_line: granule.pending_line };
                     return Err((kind, i as u32));
                 }
-                let race = |other_line, other_warp| Err((FaultKind::Race { address: at, other_line, other_warp }, i as u32));
+                let race = |other_line, other_warp| {
+                    Err((FaultKind::Race { address: at, other_line, other_warp }, i as u32))
+                };
                 if granule.write_epoch == epoch && granule.write_warp != warp {
                     return race(granule.write_line, granule.write_warp);
                 }
                 if access.is_store {
                     if granule.read_epoch == epoch && granule.read_warp != warp {
-                        let other = if granule.read_warp == SEVERAL { u32::from(warp == 0) } else { granule.read_warp };
+                        let other = if granule.read_warp == SEVERAL {
+                            u32::from(warp == 0)
+                        } else {
+                            granule.read_warp
+                        };
                         return race(granule.read_line, other);
                     }
                     granule.write_epoch = epoch;
@@ -288,10 +344,17 @@ impl Checker {
                     granule.is_written = true;
                 } else {
                     if !granule.is_written {
-                        return Err((FaultKind::Uninitialised { space: Space::Shared, address: at }, i as u32));
+                        return Err((
+                            FaultKind::Uninitialised { space: Space::Shared, address: at },
+                            i as u32,
+                        ));
                     }
-                    granule.read_warp =
-                        if granule.read_epoch == epoch && granule.read_warp != warp { SEVERAL } else { warp };
+                    granule.read_warp = if granule.read_epoch == epoch && granule.read_warp != warp
+                    {
+                        SEVERAL
+                    } else {
+                        warp
+                    };
                     granule.read_epoch = epoch;
                     granule.read_line = line;
                 }
@@ -314,7 +377,13 @@ impl Checker {
         }
     }
 
-    fn check_global(&mut self, cx: &Ctx, access: Access, addresses: &[u64; LANES], mask: u32) -> Result<(), (FaultKind, u32)> {
+    fn check_global(
+        &mut self,
+        cx: &Ctx,
+        access: Access,
+        addresses: &[u64; LANES],
+        mask: u32,
+    ) -> Result<(), (FaultKind, u32)> {
         use crate::memory::SLOT_SHIFT;
         for i in lanes(mask) {
             let slot = (addresses[i] >> SLOT_SHIFT) as usize;
@@ -328,11 +397,11 @@ impl Checker {
             if offset + n > view.n_bytes as usize || !offset.is_multiple_of(n) {
                 return Ok(()); // The instruction reports it.
             }
-            if !access.is_store || access.is_atomic {
-                if let Some(missing) = initialised.first_missing(offset, n) {
-                    let address = addresses[i] + (missing - offset) as u64;
-                    return Err((FaultKind::Uninitialised { space: Space::Global, address }, i as u32));
-                }
+            if (!access.is_store || access.is_atomic)
+                && let Some(missing) = initialised.first_missing(offset, n)
+            {
+                let address = addresses[i] + (missing - offset) as u64;
+                return Err((FaultKind::Uninitialised { space: Space::Global, address }, i as u32));
             }
             if access.is_store && view.writable {
                 initialised.mark(offset, n, view.n_bytes as usize);
@@ -347,16 +416,25 @@ impl Checker {
         let c = &mut self.counters;
         match access.space {
             Space::Global => {
-                *(if access.is_store { &mut c.global_store_bytes } else { &mut c.global_load_bytes }) += bytes;
+                *(if access.is_store {
+                    &mut c.global_store_bytes
+                } else {
+                    &mut c.global_load_bytes
+                }) += bytes;
                 c.global_requests += 1;
-                let mut sectors: Vec<u64> =
-                    lanes(mask).flat_map(|i| addresses[i] / 32..=(addresses[i] + n_bytes - 1) / 32).collect();
+                let mut sectors: Vec<u64> = lanes(mask)
+                    .flat_map(|i| addresses[i] / 32..=(addresses[i] + n_bytes - 1) / 32)
+                    .collect();
                 sectors.sort_unstable();
                 sectors.dedup();
                 c.global_sectors += sectors.len() as u64;
             }
             Space::Shared => {
-                *(if access.is_store { &mut c.shared_store_bytes } else { &mut c.shared_load_bytes }) += bytes;
+                *(if access.is_store {
+                    &mut c.shared_store_bytes
+                } else {
+                    &mut c.shared_load_bytes
+                }) += bytes;
                 c.shared_requests += 1;
                 // A wavefront serves 32 words: a full warp of words, half of double words, a quarter of quadruples.
                 let n_lanes = (128 / access.n_bytes.max(4)) as usize;

@@ -46,8 +46,14 @@ impl RegisterFile {
     fn new(entry: &Entry, program: &Linear<'_>) -> Self {
         let (slots, n_slots) = Liveness::new(program).slots(program);
         let offsets = slots.into_iter().map(|(reg, slot)| (reg, slot * SLOT_BYTES));
-        let n_preds = entry.n_regs.iter().filter(|(class, _)| *class == RegClass::Pred).map(|(_, n)| n).sum();
-        RegisterFile { offsets: offsets.collect(), n_bytes: n_slots * SLOT_BYTES, n_preds, ..RegisterFile::default() }
+        let n_preds =
+            entry.n_regs.iter().filter(|(class, _)| *class == RegClass::Pred).map(|(_, n)| n).sum();
+        RegisterFile {
+            offsets: offsets.collect(),
+            n_bytes: n_slots * SLOT_BYTES,
+            n_preds,
+            ..RegisterFile::default()
+        }
     }
 
     fn take(&mut self, n_slots: u32) -> u32 {
@@ -75,7 +81,9 @@ pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<P
         _ => return Err(LoadError::End { kernel: entry.name.clone() }),
     }
     for inst in source.insts.iter().flatten() {
-        if let (Op::Bra | Op::BraUni, Some(Operand::Label(label))) = (inst.op, inst.operands.first()) {
+        if let (Op::Bra | Op::BraUni, Some(Operand::Label(label))) =
+            (inst.op, inst.operands.first())
+        {
             match source.labels.get(label.0 as usize) {
                 Some(&Some(place)) if place < source.insts.len() => {}
                 _ => return Err(LoadError::Label { kernel: entry.name.clone(), label: label.0 }),
@@ -86,7 +94,8 @@ pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<P
     let layout = Layout::new(&source, &source_lines, &plans);
     let (shared_arrays, shared_bytes) = shared_layout(entry, variant);
     let file = RegisterFile::new(entry, &layout.program);
-    let mut decoder = Decoder { entry, variant, file, shared_arrays, labels: &layout.program.labels };
+    let mut decoder =
+        Decoder { entry, variant, file, shared_arrays, labels: &layout.program.labels };
     let mut uops: Vec<Uop> = Vec::new();
     let mut infos = Vec::new();
     for (inst, &line) in layout.program.insts.iter().zip(&layout.lines) {
@@ -144,7 +153,11 @@ pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<P
 
 /// Instructions, their lines, and where the labels are.
 fn linear<'a>(entry: &'a Entry, lines: &[u32]) -> (Linear<'a>, Vec<u32>) {
-    let mut program = Linear { insts: Vec::new(), labels: vec![None; entry.n_labels as usize], extra_uses: Vec::new() };
+    let mut program = Linear {
+        insts: Vec::new(),
+        labels: vec![None; entry.n_labels as usize],
+        extra_uses: Vec::new(),
+    };
     let mut inst_lines = Vec::new();
     for (stmt, &line) in entry.body.iter().zip(lines) {
         match stmt {
@@ -214,7 +227,8 @@ impl<'a> Layout<'a> {
             plan.repeated.iter().for_each(|&i| layout.push(source.insts[i], lines[i]));
             at = plan.end;
         }
-        layout.program.labels = source.labels.iter().map(|l| l.and_then(|at| places.get(at).copied())).collect();
+        layout.program.labels =
+            source.labels.iter().map(|l| l.and_then(|at| places.get(at).copied())).collect();
         layout
     }
 
@@ -260,7 +274,9 @@ impl Decoder<'_> {
         }
         match inst.op {
             Op::Bra | Op::BraUni => {
-                let Operand::Label(label) = operand(inst, 0)? else { return Err(OperandProblem::Kind(0)) };
+                let Operand::Label(label) = operand(inst, 0)? else {
+                    return Err(OperandProblem::Kind(0));
+                };
                 let target = self.labels.get(label.0 as usize).copied().flatten();
                 imm = target.ok_or(OperandProblem::Undeclared(0))? as i64;
                 // A guarded branch does not execute under its guard, it tests it.
@@ -275,7 +291,9 @@ impl Decoder<'_> {
             Op::LdParamU64 | Op::LdParamU32 | Op::LdParamF32 => {
                 r[0] = self.operand(inst, 0, false)?;
                 match operand(inst, 1)? {
-                    Operand::Address { base: Base::Param(index), offset: 0 } if (*index as usize) < self.entry.params.len() => {
+                    Operand::Address { base: Base::Param(index), offset: 0 }
+                        if (*index as usize) < self.entry.params.len() =>
+                    {
                         imm = i64::from(*index);
                     }
                     _ => return Err(OperandProblem::Kind(1)),
@@ -339,7 +357,10 @@ impl Decoder<'_> {
                     for i in 0..inst.operands.len() {
                         let is_wide = matches!(
                             signature.get(i),
-                            Some(Slot::Imm(RegClass::B64 | RegClass::F64) | Slot::Any(RegClass::B64 | RegClass::F64))
+                            Some(
+                                Slot::Imm(RegClass::B64 | RegClass::F64)
+                                    | Slot::Any(RegClass::B64 | RegClass::F64)
+                            )
                         );
                         r[i] = self.operand(inst, i, is_wide)?;
                     }
@@ -355,7 +376,11 @@ impl Decoder<'_> {
 
     fn reg(&self, reg: Reg, index: usize) -> Result<u32, OperandProblem> {
         if reg.class == RegClass::Pred {
-            return if reg.idx < self.file.n_preds { Ok(reg.idx) } else { Err(OperandProblem::Undeclared(index)) };
+            return if reg.idx < self.file.n_preds {
+                Ok(reg.idx)
+            } else {
+                Err(OperandProblem::Undeclared(index))
+            };
         }
         self.file.offsets.get(&reg).copied().ok_or(OperandProblem::Undeclared(index))
     }
@@ -369,7 +394,11 @@ impl Decoder<'_> {
             Operand::F32(bits) => self.file.constant(u64::from(*bits), false),
             Operand::F64(bits) => self.file.constant(*bits, true),
             Operand::Symbol(array) => {
-                let base = self.shared_arrays.get(*array as usize).ok_or(OperandProblem::Undeclared(index))?.0;
+                let base = self
+                    .shared_arrays
+                    .get(*array as usize)
+                    .ok_or(OperandProblem::Undeclared(index))?
+                    .0;
                 self.file.constant(u64::from(base), false)
             }
             _ => return Err(OperandProblem::Kind(index)),
@@ -378,7 +407,9 @@ impl Decoder<'_> {
 
     /// The register and the offset of an address.
     fn address(&mut self, inst: &Inst, index: usize) -> Result<(u32, i64), OperandProblem> {
-        let Operand::Address { base, offset } = operand(inst, index)? else { return Err(OperandProblem::Kind(index)) };
+        let Operand::Address { base, offset } = operand(inst, index)? else {
+            return Err(OperandProblem::Kind(index));
+        };
         Ok((self.base(*base, index)?, *offset))
     }
 
@@ -386,7 +417,11 @@ impl Decoder<'_> {
         match base {
             Base::Reg(reg) => self.reg(reg, index),
             Base::Shared(array) => {
-                let base = self.shared_arrays.get(array as usize).ok_or(OperandProblem::Undeclared(index))?.0;
+                let base = self
+                    .shared_arrays
+                    .get(array as usize)
+                    .ok_or(OperandProblem::Undeclared(index))?
+                    .0;
                 Ok(self.file.constant(u64::from(base), false))
             }
             Base::Param(_) => Err(OperandProblem::Kind(index)),
@@ -409,14 +444,26 @@ impl Decoder<'_> {
             group.align = group.align.max(n_bytes);
             load_groups.push(index as u32);
         }
-        let results = plan.results.iter().map(|&reg| self.reg(reg, 0)).collect::<Result<Vec<u32>, _>>()?;
-        let mut from = plan.roots.iter().map(|&s| self.source(s)).collect::<Result<Vec<u32>, _>>()?;
+        let results =
+            plan.results.iter().map(|&reg| self.reg(reg, 0)).collect::<Result<Vec<u32>, _>>()?;
+        let mut from =
+            plan.roots.iter().map(|&s| self.source(s)).collect::<Result<Vec<u32>, _>>()?;
         let most = (CHUNK_VECTORS / (plan.n_rows + plan.n_cols)).max(1);
         let mut chunks = Vec::new();
         for first in (0..plan.n_steps).step_by(most) {
             let end = (first + most).min(plan.n_steps);
-            let a = self.side(plan, &load_groups, &plan.a[first * plan.n_rows..end * plan.n_rows], plan.n_rows)?;
-            let b = self.side(plan, &load_groups, &plan.b[first * plan.n_cols..end * plan.n_cols], plan.n_cols)?;
+            let a = self.side(
+                plan,
+                &load_groups,
+                &plan.a[first * plan.n_rows..end * plan.n_rows],
+                plan.n_rows,
+            )?;
+            let b = self.side(
+                plan,
+                &load_groups,
+                &plan.b[first * plan.n_cols..end * plan.n_cols],
+                plan.n_cols,
+            )?;
             chunks.push(Chunk { n_steps: end - first, a, b, from, to: results.clone() });
             from = results.clone();
         }
@@ -431,7 +478,13 @@ impl Decoder<'_> {
         }
     }
 
-    fn side(&mut self, plan: &Plan, load_groups: &[u32], sources: &[Source], n: usize) -> Result<Side, OperandProblem> {
+    fn side(
+        &mut self,
+        plan: &Plan,
+        load_groups: &[u32],
+        sources: &[Source],
+        n: usize,
+    ) -> Result<Side, OperandProblem> {
         let unused = sources.len() as u32;
         let mut side = Side { n, ..Side::default() };
         let mut loads: BTreeMap<usize, StageLoad> = BTreeMap::new();
@@ -479,16 +532,24 @@ fn regular(plan: &Plan, load_groups: &[u32], sources: &[Source], n: usize) -> Op
             width = 1;
         }
     }
-    if n % width != 0 || offsets.chunks(width).any(|c| c.iter().zip(0..).any(|(&o, i)| o != c[0] + 4 * i)) {
+    if !n.is_multiple_of(width)
+        || offsets.chunks(width).any(|c| c.iter().zip(0..).any(|(&o, i)| o != c[0] + 4 * i))
+    {
         width = 1;
     }
     if offsets.iter().step_by(width).any(|o| o % (4 * width as i64) != 0) {
         width = 1;
     }
     let step = if offsets.len() > n { offsets[n] - offsets[0] } else { 0 };
-    let is_even = offsets.iter().enumerate().all(|(at, &o)| o == offsets[at % n] + (at / n) as i64 * step);
+    let is_even =
+        offsets.iter().enumerate().all(|(at, &o)| o == offsets[at % n] + (at / n) as i64 * step);
     let first = offsets[..n].iter().map(|&o| o as i32 as u32).collect();
-    is_even.then_some(Regular { group: group?, first, step_bytes: i32::try_from(step).ok()? as u32, width })
+    is_even.then_some(Regular {
+        group: group?,
+        first,
+        step_bytes: i32::try_from(step).ok()? as u32,
+        width,
+    })
 }
 
 fn operand(inst: &Inst, index: usize) -> Result<&Operand, OperandProblem> {

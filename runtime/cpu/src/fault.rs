@@ -85,7 +85,9 @@ pub enum LaunchError {
         index: usize,
     },
     /// The block is empty, larger than 1024 threads, or not what `.reqntid` says.
-    #[error("kernel `{kernel}` cannot be launched with blocks of {block:?} threads (.reqntid {reqntid:?})")]
+    #[error(
+        "kernel `{kernel}` cannot be launched with blocks of {block:?} threads (.reqntid {reqntid:?})"
+    )]
     Block {
         /// Entry.
         kernel: String,
@@ -157,7 +159,7 @@ pub struct Nearest {
 #[non_exhaustive]
 pub enum FaultKind {
     /// An access outside every allocation.
-    #[error("{space} access of {n_bytes} bytes at {address:#x} is out of bounds{}", near(.nearest))]
+    #[error("{space} access of {n_bytes} bytes at {address:#x} is out of bounds{}", near(.nearest, *.address))]
     OutOfBounds {
         /// Where.
         space: Space,
@@ -193,7 +195,9 @@ pub enum FaultKind {
         address: u64,
     },
     /// A load or store of shared memory that an asynchronous copy is still to write (checking mode).
-    #[error("shared access at {address:#x} while a cp.async of line {other_line} to it is in flight")]
+    #[error(
+        "shared access at {address:#x} while a cp.async of line {other_line} to it is in flight"
+    )]
     AsyncInFlight {
         /// First byte.
         address: u64,
@@ -241,19 +245,15 @@ pub enum FaultKind {
     },
 }
 
-fn near(nearest: &Option<Nearest>) -> String {
-    match nearest {
-        None => ", not near any allocation".to_owned(),
-        Some(n) if n.distance < 0 && n.distance.unsigned_abs() > 0 && n.distance > -(n.n_bytes as i64) => format!(
-            ": {} bytes {} the allocation of {} bytes at {:#x}",
-            n.distance.unsigned_abs(),
-            "before an edge of",
-            n.n_bytes,
-            n.base
-        ),
-        Some(n) if n.distance < 0 => {
-            format!(": {} bytes before the allocation of {} bytes at {:#x}", n.distance.unsigned_abs(), n.n_bytes, n.base)
-        }
-        Some(n) => format!(": {} bytes past the end of the allocation of {} bytes at {:#x}", n.distance, n.n_bytes, n.base),
-    }
+fn near(nearest: &Option<Nearest>, address: u64) -> String {
+    let Some(Nearest { base, n_bytes, distance }) = *nearest else {
+        return ", not near any allocation".to_owned();
+    };
+    let n = distance.unsigned_abs();
+    let place = match distance {
+        0.. => "past the end of",
+        _ if address < base => "before",
+        _ => "before the end of",
+    };
+    format!(": {n} bytes {place} the allocation of {n_bytes} bytes at {base:#x}")
 }

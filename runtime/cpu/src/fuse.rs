@@ -100,7 +100,19 @@ fn is_member(inst: &Inst) -> bool {
 /// Whether an instruction may be executed earlier than loads from shared memory and arithmetic.
 fn is_movable(inst: &Inst) -> bool {
     let mnemonic = inst.op.spec().mnemonic;
-    let is_pinned = ["st.", "red.", "atom.", "bar.", "bra", "ret", "cp.", "membar", "shfl", "vote", "activemask"];
+    let is_pinned = [
+        "st.",
+        "red.",
+        "atom.",
+        "bar.",
+        "bra",
+        "ret",
+        "cp.",
+        "membar",
+        "shfl",
+        "vote",
+        "activemask",
+    ];
     !is_pinned.iter().any(|p| mnemonic.starts_with(p))
 }
 
@@ -193,18 +205,25 @@ fn build(program: &Linear<'_>, liveness: &Liveness, segment: Segment) -> Option<
     };
     for &at in &segment.body {
         let inst = program.insts[at]?;
-        let mut value = |values: &mut Vec<Value>, current: &BTreeMap<Reg, usize>, index: usize| match inst.operands.get(index)? {
-            Operand::Reg(reg) => match current.get(reg) {
-                Some(&v) => Some(v),
-                None => Some(source(values, &mut sources, Source::Reg(*reg))),
-            },
-            Operand::F32(bits) => Some(source(values, &mut sources, Source::Const(*bits))),
-            _ => None,
-        };
+        let mut value =
+            |values: &mut Vec<Value>, current: &BTreeMap<Reg, usize>, index: usize| match inst
+                .operands
+                .get(index)?
+            {
+                Operand::Reg(reg) => match current.get(reg) {
+                    Some(&v) => Some(v),
+                    None => Some(source(values, &mut sources, Source::Reg(*reg))),
+                },
+                Operand::F32(bits) => Some(source(values, &mut sources, Source::Const(*bits))),
+                _ => None,
+            };
         match inst.op {
             Op::FmaRnF32 => {
-                let (a, b, c) =
-                    (value(&mut values, &current, 1)?, value(&mut values, &current, 2)?, value(&mut values, &current, 3)?);
+                let (a, b, c) = (
+                    value(&mut values, &current, 1)?,
+                    value(&mut values, &current, 2)?,
+                    value(&mut values, &current, 3)?,
+                );
                 values.push(Value::Fma { a, b, c });
                 let Operand::Reg(dst) = inst.operands.first()? else { return None };
                 current.insert(*dst, values.len() - 1);
@@ -259,7 +278,8 @@ fn build(program: &Linear<'_>, liveness: &Liveness, segment: Segment) -> Option<
     // Where the values are after the block.
     let mut results = vec![None; chains.len()];
     let mut repeated = BTreeSet::new();
-    let tails: BTreeMap<usize, usize> = chains.iter().enumerate().map(|(i, c)| (c[n_steps - 1], i)).collect();
+    let tails: BTreeMap<usize, usize> =
+        chains.iter().enumerate().map(|(i, c)| (c[n_steps - 1], i)).collect();
     for (&reg, &v) in &current {
         if !liveness.is_live(reg, segment.end) {
             continue;
@@ -291,7 +311,10 @@ fn build(program: &Linear<'_>, liveness: &Liveness, segment: Segment) -> Option<
     }
     let results: Vec<Reg> = results.into_iter().collect::<Option<_>>()?;
 
-    if loads.iter().any(|l| i32::try_from(l.offset).is_err() || l.offset % (4 * l.width as i64) != 0) {
+    if loads
+        .iter()
+        .any(|l| i32::try_from(l.offset).is_err() || l.offset % (4 * l.width as i64) != 0)
+    {
         return None;
     }
     let bases: BTreeSet<_> = loads.iter().map(|l| base_key(l.base)).collect();
@@ -304,7 +327,8 @@ fn build(program: &Linear<'_>, liveness: &Liveness, segment: Segment) -> Option<
         Value::Source(s) => Some(s),
         Value::Fma { .. } => None,
     };
-    let sources_of = |ids: &[usize]| ids.iter().map(|&v| source_of(v)).collect::<Option<Vec<Source>>>();
+    let sources_of =
+        |ids: &[usize]| ids.iter().map(|&v| source_of(v)).collect::<Option<Vec<Source>>>();
     let root_of = |chain: usize| match values[chains[chain][0]] {
         Value::Fma { c, .. } => source_of(c).filter(|s| !matches!(s, Source::Load(..))),
         Value::Source(_) => None,
@@ -373,7 +397,8 @@ impl Grid {
         let mut places = vec![None; chains.len()];
         for chain in 0..chains.len() {
             let (a, b) = orient(pair(chain, 0));
-            let at = rows.iter().position(|&r| r == a)? * n_cols + cols.iter().position(|&c| c == b)?;
+            let at =
+                rows.iter().position(|&r| r == a)? * n_cols + cols.iter().position(|&c| c == b)?;
             if places[at].replace(chain).is_some() {
                 return None;
             }
@@ -392,10 +417,20 @@ impl Grid {
                 true
             };
             let (a0, b0) = if first_is_row { (x, y) } else { (y, x) };
-            let other = |(x, y): (usize, usize), v: usize| if x == v { Some(y) } else if y == v { Some(x) } else { None };
-            let b: Vec<usize> = (0..n_cols).map(|j| other(pair(places[j], step), a0)).collect::<Option<_>>()?;
-            let a: Vec<usize> =
-                (0..n_rows).map(|i| other(pair(places[i * n_cols], step), b0)).collect::<Option<_>>()?;
+            let other = |(x, y): (usize, usize), v: usize| {
+                if x == v {
+                    Some(y)
+                } else if y == v {
+                    Some(x)
+                } else {
+                    None
+                }
+            };
+            let b: Vec<usize> =
+                (0..n_cols).map(|j| other(pair(places[j], step), a0)).collect::<Option<_>>()?;
+            let a: Vec<usize> = (0..n_rows)
+                .map(|i| other(pair(places[i * n_cols], step), b0))
+                .collect::<Option<_>>()?;
             for i in 0..n_rows {
                 for j in 0..n_cols {
                     let p = pair(places[i * n_cols + j], step);

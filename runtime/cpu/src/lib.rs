@@ -6,6 +6,11 @@
 //! line of the text, block and thread.
 //!
 //! NaNs: an arithmetic instruction returns some NaN where PTX returns the canonical one.
+//!
+//! Blocks run in parallel and a block's accesses to global memory are plain loads and stores, as on a GPU.
+//! Only `red` and `atom` are atomic, so that a kernel whose blocks race has unordered results.
+
+#![allow(clippy::needless_range_loop, reason = "a lane index runs over several arrays at once")]
 
 mod analysis;
 mod check;
@@ -88,7 +93,9 @@ impl Module {
     /// What of a kernel is fused; empty if there is no such kernel. Most multiply-adds of a fast kernel are
     /// in such blocks.
     pub fn fused_blocks(&self, entry: &str) -> Vec<FusedBlock> {
-        let Some(kernel) = self.kernels.iter().find(|k| k.entry.name == entry) else { return Vec::new() };
+        let Some(kernel) = self.kernels.iter().find(|k| k.entry.name == entry) else {
+            return Vec::new();
+        };
         let program = kernel.program(Variant { simd: Simd::detect(), is_instrumented: false });
         program.fused_blocks()
     }
@@ -97,7 +104,8 @@ impl Module {
 impl Kernel {
     fn program(&self, variant: Variant) -> &Program {
         self.programs[variant.index()].get_or_init(|| {
-            decode::decode(&self.entry, &self.lines, variant).expect("another variant was decoded at load")
+            decode::decode(&self.entry, &self.lines, variant)
+                .expect("another variant was decoded at load")
         })
     }
 }
@@ -174,7 +182,11 @@ pub fn launch(
         .ok_or_else(|| LaunchError::NoEntry { kernel: name() })?;
     let params = &kernel.entry.params;
     if params.len() != config.params.len() {
-        return Err(LaunchError::ParamCount { kernel: name(), expected: params.len(), found: config.params.len() });
+        return Err(LaunchError::ParamCount {
+            kernel: name(),
+            expected: params.len(),
+            found: config.params.len(),
+        });
     }
     let mut values = Vec::with_capacity(params.len() + 1);
     for (index, (param, value)) in params.iter().zip(config.params).enumerate() {
@@ -187,11 +199,13 @@ pub fn launch(
     }
     let n_threads = config.block.iter().try_fold(1u32, |n, &d| n.checked_mul(d));
     let reqntid = kernel.entry.reqntid;
-    if !n_threads.is_some_and(|n| (1..=1024).contains(&n)) || reqntid.is_some_and(|r| r != config.block) {
+    if !n_threads.is_some_and(|n| (1..=1024).contains(&n))
+        || reqntid.is_some_and(|r| r != config.block)
+    {
         return Err(LaunchError::Block { kernel: name(), block: config.block, reqntid });
     }
     let n_blocks = config.grid.iter().try_fold(1u64, |n, &d| n.checked_mul(u64::from(d)));
-    if !n_blocks.is_some_and(|n| n > 0) {
+    if n_blocks.is_none_or(|n| n == 0) {
         return Err(LaunchError::Grid { kernel: name(), grid: config.grid });
     }
     let simd = options.simd.unwrap_or(Simd::Avx512).min(Simd::detect());

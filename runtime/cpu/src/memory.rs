@@ -52,7 +52,9 @@ enum Storage {
     /// Ours.
     Owned(Layout),
     /// Somebody's read-only bytes, kept alive here.
-    Mapped(#[allow(dead_code, reason = "keeps the mapping alive")] Arc<dyn AsRef<[u8]> + Send + Sync>),
+    Mapped(
+        #[allow(dead_code, reason = "keeps the mapping alive")] Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ),
 }
 
 struct Allocation {
@@ -108,7 +110,12 @@ impl Default for Memory {
 impl Memory {
     /// No allocations.
     pub fn new() -> Self {
-        Memory { slots: Vec::new(), busy: Mutex::new(()), scratch: Mutex::new(Vec::new()), pool: Mutex::new(None) }
+        Memory {
+            slots: Vec::new(),
+            busy: Mutex::new(()),
+            scratch: Mutex::new(Vec::new()),
+            pool: Mutex::new(None),
+        }
     }
 
     /// Allocates `n_bytes`, at least one, and returns the device address, aligned to 64 bytes. The bytes
@@ -122,10 +129,16 @@ impl Memory {
         if n_bytes >= 1 << SLOT_SHIFT {
             return Err(error);
         }
-        let layout = Layout::from_size_align(n_bytes + TAIL_BYTES, ALIGN_BYTES).map_err(|_| error)?;
+        let layout =
+            Layout::from_size_align(n_bytes + TAIL_BYTES, ALIGN_BYTES).map_err(|_| error)?;
         // SAFETY: the size is not zero.
         let host = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(error)?;
-        Ok(self.insert(Allocation { host, n_bytes, storage: Storage::Owned(layout), initialised: Initialised::none() }))
+        Ok(self.insert(Allocation {
+            host,
+            n_bytes,
+            storage: Storage::Owned(layout),
+            initialised: Initialised::none(),
+        }))
     }
 
     /// Makes host bytes visible to kernels, read-only and without a copy. They stay alive until
@@ -134,7 +147,12 @@ impl Memory {
         let slice: &[u8] = (*bytes).as_ref();
         let host = NonNull::from(slice).cast::<u8>();
         let n_bytes = slice.len();
-        self.insert(Allocation { host, n_bytes, storage: Storage::Mapped(bytes), initialised: Initialised::all() })
+        self.insert(Allocation {
+            host,
+            n_bytes,
+            storage: Storage::Mapped(bytes),
+            initialised: Initialised::all(),
+        })
     }
 
     fn insert(&mut self, allocation: Allocation) -> u64 {
@@ -184,7 +202,13 @@ impl Memory {
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         let (allocation, offset) = self.writable(address, bytes.len())?;
         // SAFETY: the range was checked, `&mut self` excludes every other access.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), allocation.host.as_ptr().add(offset), bytes.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                allocation.host.as_ptr().add(offset),
+                bytes.len(),
+            )
+        }
         let n_bytes = allocation.n_bytes;
         allocation.initialised.mark(offset, bytes.len(), n_bytes);
         Ok(())
@@ -226,16 +250,26 @@ impl Memory {
         if let Some(allocation) = &self.slots[slot] {
             // SAFETY: the range was checked, and no launch runs while the lock is held.
             unsafe {
-                std::ptr::copy_nonoverlapping(allocation.host.as_ptr().add(offset), bytes.as_mut_ptr(), bytes.len());
+                std::ptr::copy_nonoverlapping(
+                    allocation.host.as_ptr().add(offset),
+                    bytes.as_mut_ptr(),
+                    bytes.len(),
+                );
             }
         }
         Ok(())
     }
 
-    fn writable(&mut self, address: u64, n_bytes: usize) -> Result<(&mut Allocation, usize), MemoryError> {
+    fn writable(
+        &mut self,
+        address: u64,
+        n_bytes: usize,
+    ) -> Result<(&mut Allocation, usize), MemoryError> {
         let (slot, offset) = self.locate(address, n_bytes)?;
         match &mut self.slots[slot] {
-            Some(allocation) if matches!(allocation.storage, Storage::Owned(_)) => Ok((allocation, offset)),
+            Some(allocation) if matches!(allocation.storage, Storage::Owned(_)) => {
+                Ok((allocation, offset))
+            }
             _ => Err(MemoryError::ReadOnly { address }),
         }
     }
@@ -267,6 +301,8 @@ impl Memory {
     /// What of each slot is written, indexed as [`views`](Self::views).
     pub(crate) fn initialised(&self) -> Vec<&Initialised> {
         static NONE: Initialised = Initialised::none();
-        std::iter::once(&NONE).chain(self.slots.iter().map(|s| s.as_ref().map_or(&NONE, |a| &a.initialised))).collect()
+        std::iter::once(&NONE)
+            .chain(self.slots.iter().map(|s| s.as_ref().map_or(&NONE, |a| &a.initialised)))
+            .collect()
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod convert;
 pub(crate) mod memory;
 pub(crate) mod select;
 pub(crate) mod shapes;
+pub(crate) mod space;
 pub(crate) mod transfer;
 pub(crate) mod warp;
 

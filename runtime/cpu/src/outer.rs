@@ -4,12 +4,14 @@
 //! 16 lanes or, if all lanes agree, a scalar; how depends on the pattern of the lanes' addresses, which is
 //! found once per block. Then tiles of accumulators go through all steps in machine registers.
 
+mod tiles;
+
 use std::mem::MaybeUninit;
 
-use crate::machine::Vector;
 use crate::program::{Ctx, Flow, LANES, Uop};
-use crate::simd::{Level, LaneOp, Simd};
+use crate::simd::{LaneOp, Level, Simd};
 use crate::vector;
+use tiles::{Accumulators, multiply};
 
 /// Lanes of a vector of a panel.
 const HALF: usize = 16;
@@ -107,7 +109,8 @@ pub(crate) struct FmaBlock {
 impl FmaBlock {
     /// Floats of the panels of the largest chunk, for both halves.
     pub(crate) fn n_panel_floats(&self) -> usize {
-        let floats = |c: &Chunk| 2 * (panel_floats(&c.a, c.n_steps) + panel_floats(&c.b, c.n_steps));
+        let floats =
+            |c: &Chunk| 2 * (panel_floats(&c.a, c.n_steps) + panel_floats(&c.b, c.n_steps));
         self.chunks.iter().map(floats).max().unwrap_or(0)
     }
 }
@@ -211,7 +214,8 @@ unsafe fn run_chunk<L: Level>(cx: &mut Ctx, chunk: &Chunk, offsets: &Offsets, pa
     let (n_rows, n_cols) = (chunk.a.n, chunk.b.n);
     // SAFETY: by contract; each panel has a place more than it needs.
     unsafe {
-        let (floats_a, floats_b) = (panel_floats(&chunk.a, chunk.n_steps), panel_floats(&chunk.b, chunk.n_steps));
+        let (floats_a, floats_b) =
+            (panel_floats(&chunk.a, chunk.n_steps), panel_floats(&chunk.b, chunk.n_steps));
         let panels_a = [cx.panels, cx.panels.add(floats_a + floats_b)];
         let panels_b = [panels_a[0].add(floats_a), panels_a[1].add(floats_a)];
         let (common_a, common_b) = (is_common(&chunk.a, offsets), is_common(&chunk.b, offsets));
@@ -220,13 +224,37 @@ unsafe fn run_chunk<L: Level>(cx: &mut Ctx, chunk: &Chunk, offsets: &Offsets, pa
             // At most one side is not vectors; if the columns are not, rows and columns change places.
             let kind_a = kind(&chunk.a, h, patterns);
             let kind_b = if kind_a == VECTORS { kind(&chunk.b, h, patterns) } else { VECTORS };
-            let a = operand::<L>(cx, chunk, 0, kind_a, h, common_a, &mut staged_a, panels_a, offsets, patterns);
-            let b = operand::<L>(cx, chunk, 1, kind_b, h, common_b, &mut staged_b, panels_b, offsets, patterns);
+            let a = operand::<L>(
+                cx,
+                chunk,
+                0,
+                kind_a,
+                h,
+                common_a,
+                &mut staged_a,
+                panels_a,
+                offsets,
+                patterns,
+            );
+            let b = operand::<L>(
+                cx,
+                chunk,
+                1,
+                kind_b,
+                h,
+                common_b,
+                &mut staged_b,
+                panels_b,
+                offsets,
+                patterns,
+            );
             let lane = h * HALF;
             if kind_b == VECTORS {
                 let acc = Accumulators { chunk, lane, row_stride: n_cols, col_stride: 1 };
                 match kind_a {
-                    SCALARS => multiply::<L, SCALARS>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps),
+                    SCALARS => {
+                        multiply::<L, SCALARS>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps)
+                    }
                     HALVES => multiply::<L, HALVES>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps),
                     _ => multiply::<L, VECTORS>(cx, &acc, a, n_rows, b, n_cols, chunk.n_steps),
                 }
@@ -279,7 +307,11 @@ fn kind(side: &Side, h: usize, patterns: &Patterns) -> u8 {
             Pattern::Eights => HALVES,
             _ => VECTORS,
         },
-        None if side.regs.is_empty() && side.groups.iter().all(|&g| patterns[g as usize][h] == Pattern::Uniform) => SCALARS,
+        None if side.regs.is_empty()
+            && side.groups.iter().all(|&g| patterns[g as usize][h] == Pattern::Uniform) =>
+        {
+            SCALARS
+        }
         None => VECTORS,
     }
 }
@@ -319,7 +351,9 @@ unsafe fn operand<'c, L: Level>(
     let side = if side_index == 0 { &chunk.a } else { &chunk.b };
     // SAFETY: by contract.
     unsafe {
-        if kind != VECTORS && let Some(regular) = &side.regular {
+        if kind != VECTORS
+            && let Some(regular) = &side.regular
+        {
             let lanes = &offsets[regular.group as usize].assume_init_ref()[h];
             let base = cx.shared.wrapping_add(lanes[0] as usize);
             let distance = lanes[8].wrapping_sub(lanes[0]) as i32 as isize as usize;
@@ -333,24 +367,27 @@ unsafe fn operand<'c, L: Level>(
         // Between two barriers no warp changes what another reads; what this warp stored itself it may read.
         let can_keep = side.groups.len() == 1 && side.regs.is_empty();
         let is_there = can_keep && !cx.has_stored && {
-            let key = &cx.panel_keys[index];
+            let key = &(*cx.panel_keys)[index];
             let lanes = &offsets[side.groups[0] as usize].assume_init_ref()[h];
             let mut diff = 0;
             for i in 0..HALF {
                 diff |= lanes[i] ^ key.offsets[i];
             }
-            diff == 0 && std::ptr::eq(key.chunk, chunk) && key.epoch == cx.epoch && key.is_scalar == is_scalar
+            diff == 0
+                && std::ptr::eq(key.chunk, chunk)
+                && key.epoch == cx.epoch
+                && key.is_scalar == is_scalar
         };
         let is_there = is_there || is_common && *staged == Some(kind);
         *staged = Some(kind);
         if !is_there {
-            for key in &mut cx.panel_keys {
+            for key in &mut *cx.panel_keys {
                 if !std::ptr::eq(key.chunk, chunk) {
                     *key = PanelKey::EMPTY;
                 }
             }
             stage::<L>(cx, side, panel, is_scalar, h, chunk.n_steps, offsets, patterns);
-            cx.panel_keys[index] = if can_keep && !cx.has_stored {
+            (*cx.panel_keys)[index] = if can_keep && !cx.has_stored {
                 let lanes = offsets[side.groups[0] as usize].assume_init_ref()[h];
                 PanelKey { chunk, is_scalar, epoch: cx.epoch, offsets: lanes }
             } else {
@@ -358,7 +395,13 @@ unsafe fn operand<'c, L: Level>(
             };
         }
         let word = if is_scalar { 4 } else { 4 * HALF };
-        Operand { base: panel.cast(), first: &[], pitch: word, step_bytes: word * side.n, distance: 0 }
+        Operand {
+            base: panel.cast(),
+            first: &[],
+            pitch: word,
+            step_bytes: word * side.n,
+            distance: 0,
+        }
     }
 }
 
@@ -384,7 +427,8 @@ unsafe fn stage<L: Level>(
     unsafe {
         if is_scalar {
             for load in &side.loads {
-                let at = offsets[load.group as usize].assume_init_ref()[h][0].wrapping_add(load.offset);
+                let at =
+                    offsets[load.group as usize].assume_init_ref()[h][0].wrapping_add(load.offset);
                 let from = cx.shared.add(at as usize).cast::<f32>();
                 for c in 0..load.width as usize {
                     *panel.add(load.to[c] as usize) = *from.add(c);
@@ -402,10 +446,16 @@ unsafe fn stage<L: Level>(
             let mut to = panel;
             for _ in 0..n_steps {
                 for i in (0..side.n).step_by(regular.width) {
-                    let base = step.wrapping_offset(*regular.first.get_unchecked(i) as i32 as isize);
+                    let base =
+                        step.wrapping_offset(*regular.first.get_unchecked(i) as i32 as isize);
                     let place = to.add(i * HALF);
                     match regular.width {
-                        4 => stage4::<L>(base, lanes, pattern, [place, place.add(HALF), place.add(2 * HALF), place.add(3 * HALF)]),
+                        4 => stage4::<L>(
+                            base,
+                            lanes,
+                            pattern,
+                            [place, place.add(HALF), place.add(2 * HALF), place.add(3 * HALF)],
+                        ),
                         2 => stage2::<L>(base, lanes, pattern, [place, place.add(HALF)]),
                         _ => stage1(base, lanes, pattern, place),
                     }
@@ -461,7 +511,8 @@ unsafe fn stage1(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern, to: *mut 
                 }
             }
             Pattern::Uniform => {
-                *to.cast::<[f32; HALF]>() = [*base.wrapping_add(lanes[0] as usize).cast::<f32>(); HALF];
+                *to.cast::<[f32; HALF]>() =
+                    [*base.wrapping_add(lanes[0] as usize).cast::<f32>(); HALF];
             }
             Pattern::Eights | Pattern::Quads => {
                 for q in 0..4 {
@@ -484,14 +535,20 @@ unsafe fn stage1(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern, to: *mut 
 ///
 /// All loads are in bounds, the places are writable; the machine has the features of `L`.
 #[inline(always)]
-unsafe fn stage2<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern, to: [*mut f32; 2]) {
+unsafe fn stage2<L: Level>(
+    base: *mut u8,
+    lanes: &[u32; HALF],
+    pattern: Pattern,
+    to: [*mut f32; 2],
+) {
     // SAFETY: by contract.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if L::KIND == Simd::Avx512 {
             use std::arch::x86_64::*;
             if matches!(pattern, Pattern::Uniform | Pattern::Eights | Pattern::Quads) {
-                let pair = |i: usize| base.wrapping_add(lanes[i] as usize).cast_const().cast::<f64>();
+                let pair =
+                    |i: usize| base.wrapping_add(lanes[i] as usize).cast_const().cast::<f64>();
                 let (p, q, r, s) = (pair(0), pair(4), pair(8), pair(12));
                 let v = _mm512_castpd128_pd512(_mm_loaddup_pd(p));
                 let v = _mm512_insertf64x2::<1>(v, _mm_loaddup_pd(q));
@@ -502,12 +559,21 @@ unsafe fn stage2<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
                 return;
             }
             if pattern == Pattern::Pairs {
-                let quad = |i: usize| base.wrapping_add(lanes[i] as usize).cast_const().cast::<f32>();
+                let quad =
+                    |i: usize| base.wrapping_add(lanes[i] as usize).cast_const().cast::<f32>();
                 let (p, q, r, s) = (quad(0), quad(4), quad(8), quad(12));
-                let low = _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm256_loadu_ps(p)), _mm256_loadu_ps(q));
-                let high = _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm256_loadu_ps(r)), _mm256_loadu_ps(s));
-                let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-                let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+                let low = _mm512_insertf32x8::<1>(
+                    _mm512_castps256_ps512(_mm256_loadu_ps(p)),
+                    _mm256_loadu_ps(q),
+                );
+                let high = _mm512_insertf32x8::<1>(
+                    _mm512_castps256_ps512(_mm256_loadu_ps(r)),
+                    _mm256_loadu_ps(s),
+                );
+                let even =
+                    _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+                let odd =
+                    _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
                 _mm512_store_ps(to[0], _mm512_permutex2var_ps(low, even, high));
                 _mm512_store_ps(to[1], _mm512_permutex2var_ps(low, odd, high));
                 return;
@@ -528,7 +594,12 @@ unsafe fn stage2<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
 ///
 /// All loads are in bounds, the places are writable; the machine has the features of `L`.
 #[inline(always)]
-unsafe fn stage4<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern, to: [*mut f32; 4]) {
+unsafe fn stage4<L: Level>(
+    base: *mut u8,
+    lanes: &[u32; HALF],
+    pattern: Pattern,
+    to: [*mut f32; 4],
+) {
     let at = |i: usize| base.wrapping_add(lanes[i] as usize);
     // SAFETY: by contract.
     unsafe {
@@ -572,171 +643,6 @@ unsafe fn stage4<L: Level>(base: *mut u8, lanes: &[u32; HALF], pattern: Pattern,
             return;
         }
         vector::gather4::<L>(base, lanes, [to[0].cast(), to[1].cast(), to[2].cast(), to[3].cast()]);
-    }
-}
-
-/// Where the accumulators of a tile are.
-struct Accumulators<'a> {
-    chunk: &'a Chunk,
-    lane: usize,
-    row_stride: usize,
-    col_stride: usize,
-}
-
-impl Accumulators<'_> {
-    #[inline(always)]
-    fn index(&self, i: usize, j: usize) -> usize {
-        i * self.row_stride + j * self.col_stride
-    }
-
-    /// # Safety
-    ///
-    /// (i, j) is an accumulator of the chunk.
-    #[inline(always)]
-    unsafe fn from(&self, cx: &Ctx, i: usize, j: usize) -> *const f32 {
-        // SAFETY: by contract.
-        unsafe { cx.reg::<f32>(*self.chunk.from.get_unchecked(self.index(i, j))).cast::<f32>().add(self.lane) }
-    }
-
-    /// # Safety
-    ///
-    /// (i, j) is an accumulator of the chunk.
-    #[inline(always)]
-    unsafe fn to(&self, cx: &Ctx, i: usize, j: usize) -> *mut f32 {
-        // SAFETY: by contract.
-        unsafe { cx.reg::<f32>(*self.chunk.to.get_unchecked(self.index(i, j))).cast::<f32>().add(self.lane) }
-    }
-}
-
-/// All tiles of a half. The columns are vectors.
-///
-/// # Safety
-///
-/// The operands hold so many rows, columns and steps; the machine has the features of `L`.
-#[inline(always)]
-unsafe fn multiply<L: Level, const ROWS: u8>(
-    cx: &Ctx,
-    acc: &Accumulators<'_>,
-    a: Operand<'_>,
-    n_rows: usize,
-    b: Operand<'_>,
-    n_cols: usize,
-    n_steps: usize,
-) {
-    // SAFETY: by contract.
-    unsafe {
-        match L::KIND {
-            #[cfg(target_arch = "x86_64")]
-            Simd::Avx512 => tiles::<std::arch::x86_64::__m512, ROWS, 4>(cx, acc, a, n_rows, b, n_cols, n_steps),
-            #[cfg(target_arch = "x86_64")]
-            Simd::Avx2 => tiles::<std::arch::x86_64::__m256, ROWS, 2>(cx, acc, a, n_rows, b, n_cols, n_steps),
-            _ => tiles::<[f32; 4], ROWS, 2>(cx, acc, a, n_rows, b, n_cols, n_steps),
-        }
-    }
-}
-
-/// # Safety
-///
-/// As [`multiply`].
-#[inline(always)]
-unsafe fn tiles<V: Vector, const ROWS: u8, const COLS: usize>(
-    cx: &Ctx,
-    acc: &Accumulators<'_>,
-    a: Operand<'_>,
-    n_rows: usize,
-    b: Operand<'_>,
-    n_cols: usize,
-    n_steps: usize,
-) {
-    let mut j = 0;
-    while j < n_cols {
-        let c = if n_cols - j >= COLS { COLS } else if n_cols - j >= 2 { 2 } else { 1 };
-        let mut i = 0;
-        while i < n_rows {
-            let r = if n_rows - i >= 4 { 4 } else if n_rows - i >= 2 { 2 } else { 1 };
-            let t = Tile { a, b, n_steps, i, j };
-            // SAFETY: by contract.
-            unsafe {
-                match (r, c) {
-                    (4, 4) => tile::<V, ROWS, 4, 4>(cx, acc, t),
-                    (2, 4) => tile::<V, ROWS, 2, 4>(cx, acc, t),
-                    (_, 4) => tile::<V, ROWS, 1, 4>(cx, acc, t),
-                    (4, 2) => tile::<V, ROWS, 4, 2>(cx, acc, t),
-                    (2, 2) => tile::<V, ROWS, 2, 2>(cx, acc, t),
-                    (_, 2) => tile::<V, ROWS, 1, 2>(cx, acc, t),
-                    (4, _) => tile::<V, ROWS, 4, 1>(cx, acc, t),
-                    (2, _) => tile::<V, ROWS, 2, 1>(cx, acc, t),
-                    _ => tile::<V, ROWS, 1, 1>(cx, acc, t),
-                }
-            }
-            i += r;
-        }
-        j += c;
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Tile<'a> {
-    a: Operand<'a>,
-    b: Operand<'a>,
-    n_steps: usize,
-    i: usize,
-    j: usize,
-}
-
-/// # Safety
-///
-/// As [`multiply`]; rows `i..i + R` and columns `j..j + C` exist.
-#[inline(always)]
-unsafe fn tile<V: Vector, const ROWS: u8, const R: usize, const C: usize>(cx: &Ctx, acc: &Accumulators<'_>, t: Tile<'_>) {
-    // SAFETY: by contract.
-    unsafe {
-        // Vectors are never used in place.
-        let mut rows = [t.a.base; R];
-        for i in 0..R {
-            rows[i] = match t.a.first.get(t.i + i) {
-                Some(&first) if ROWS != VECTORS => t.a.base.wrapping_offset(first as i32 as isize),
-                _ => t.a.base.wrapping_add((t.i + i) * t.a.pitch),
-            };
-        }
-        for part in (0..HALF).step_by(V::N) {
-            let mut sums = [[V::zero(); C]; R];
-            for i in 0..R {
-                for j in 0..C {
-                    sums[i][j] = V::load(acc.from(cx, t.i + i, t.j + j).add(part));
-                }
-            }
-            let mut b = t.b.base.cast::<f32>().add(t.j * HALF + part);
-            let mut at = match ROWS {
-                VECTORS => 4 * part,
-                HALVES if part >= 8 => t.a.distance,
-                _ => 0,
-            };
-            for _ in 0..t.n_steps {
-                let mut columns = [V::zero(); C];
-                for j in 0..C {
-                    columns[j] = V::load(b.add(j * HALF));
-                }
-                for i in 0..R {
-                    let row = rows[i].wrapping_add(at).cast::<f32>();
-                    let row = match ROWS {
-                        VECTORS => V::load(row),
-                        HALVES if V::N == HALF => V::splat2(*row, *row.wrapping_byte_add(t.a.distance)),
-                        _ => V::splat(*row),
-                    };
-                    for j in 0..C {
-                        sums[i][j] = V::fma(row, columns[j], sums[i][j]);
-                    }
-                }
-                at = at.wrapping_add(t.a.step_bytes);
-                b = b.wrapping_byte_add(t.b.step_bytes);
-            }
-            for i in 0..R {
-                for j in 0..C {
-                    V::store(sums[i][j], acc.to(cx, t.i + i, t.j + j).add(part));
-                }
-            }
-        }
     }
 }
 

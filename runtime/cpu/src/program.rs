@@ -9,8 +9,8 @@ use eggine_ptx::table::Op;
 
 use crate::check::Checker;
 use crate::fault::FaultKind;
-use crate::outer::{FmaBlock, PanelKey};
 use crate::memory::View;
+use crate::outer::{FmaBlock, PanelKey};
 
 /// Lanes of a warp.
 pub(crate) const LANES: usize = 32;
@@ -24,7 +24,7 @@ pub(crate) const NO_GUARD: u16 = u16::MAX;
 #[repr(u8)]
 pub(crate) enum Flow {
     /// The next one.
-    Next,
+    Next = 0,
     /// A branch: lanes [`Ctx::taken`] continue at [`Ctx::target`].
     Branch,
     /// All lanes continue at [`Ctx::target`].
@@ -129,7 +129,7 @@ pub(crate) struct AsyncQueue {
     pub(crate) open: Vec<PendingCopy>,
 }
 
-/// The state of a worker: the running warp, its block and the launch.
+/// What the operations of a warp see: its registers, its block and the launch.
 pub(crate) struct Ctx {
     /// Register file of the running warp.
     pub(crate) regs: *mut u8,
@@ -156,7 +156,7 @@ pub(crate) struct Ctx {
     /// Scratch of fused blocks.
     pub(crate) panels: *mut f32,
     /// What it holds: rows and columns, for each half.
-    pub(crate) panel_keys: [PanelKey; 4],
+    pub(crate) panel_keys: *mut [PanelKey; 4],
     /// Changes whenever the block passes a barrier or begins.
     pub(crate) epoch: u64,
     /// Whether the running warp stored to shared memory since the last barrier.

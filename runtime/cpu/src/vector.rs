@@ -34,8 +34,12 @@ pub(crate) unsafe fn split4<L: Level>(src: *const u32, dst: [*mut u32; 4]) {
         unsafe {
             for q in 0..8 {
                 let p = src.add(16 * q).cast::<f32>();
-                let (mut a, mut b, mut c, mut d) =
-                    (_mm_loadu_ps(p), _mm_loadu_ps(p.add(4)), _mm_loadu_ps(p.add(8)), _mm_loadu_ps(p.add(12)));
+                let (mut a, mut b, mut c, mut d) = (
+                    _mm_loadu_ps(p),
+                    _mm_loadu_ps(p.add(4)),
+                    _mm_loadu_ps(p.add(8)),
+                    _mm_loadu_ps(p.add(12)),
+                );
                 _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
                 _mm_storeu_ps(dst[0].add(4 * q).cast(), a);
                 _mm_storeu_ps(dst[1].add(4 * q).cast(), b);
@@ -82,8 +86,14 @@ pub(crate) unsafe fn join4<L: Level>(src: [*const u32; 4], dst: *mut u32) {
         // SAFETY: by contract.
         unsafe {
             for q in 0..8 {
-                let (mut a, mut b) = (_mm_loadu_ps(src[0].add(4 * q).cast()), _mm_loadu_ps(src[1].add(4 * q).cast()));
-                let (mut c, mut d) = (_mm_loadu_ps(src[2].add(4 * q).cast()), _mm_loadu_ps(src[3].add(4 * q).cast()));
+                let (mut a, mut b) = (
+                    _mm_loadu_ps(src[0].add(4 * q).cast()),
+                    _mm_loadu_ps(src[1].add(4 * q).cast()),
+                );
+                let (mut c, mut d) = (
+                    _mm_loadu_ps(src[2].add(4 * q).cast()),
+                    _mm_loadu_ps(src[3].add(4 * q).cast()),
+                );
                 _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
                 let to = dst.add(16 * q).cast::<f32>();
                 _mm_storeu_ps(to, a);
@@ -142,7 +152,10 @@ pub(crate) unsafe fn gather4<L: Level>(base: *const u8, offsets: &[u32; 16], dst
     for (i, &offset) in offsets.iter().enumerate() {
         for (c, to) in dst.into_iter().enumerate() {
             // SAFETY: by contract.
-            unsafe { *to.add(i) = base.wrapping_add(offset as usize).cast::<u32>().add(c).read_unaligned() }
+            unsafe {
+                *to.add(i) =
+                    base.wrapping_add(offset as usize).cast::<u32>().add(c).read_unaligned()
+            }
         }
     }
 }
@@ -166,16 +179,28 @@ pub(crate) unsafe fn scatter4<L: Level>(src: [*const u32; 4], base: *mut u8, off
             // Part g of row r is lane 4 g + r.
             let rows = transpose4_512(v);
             for r in 0..4 {
-                _mm_storeu_ps(base.wrapping_add(offsets[r] as usize).cast(), _mm512_castps512_ps128(rows[r]));
+                _mm_storeu_ps(
+                    base.wrapping_add(offsets[r] as usize).cast(),
+                    _mm512_castps512_ps128(rows[r]),
+                );
             }
             for r in 0..4 {
-                _mm_storeu_ps(base.wrapping_add(offsets[4 + r] as usize).cast(), _mm512_extractf32x4_ps::<1>(rows[r]));
+                _mm_storeu_ps(
+                    base.wrapping_add(offsets[4 + r] as usize).cast(),
+                    _mm512_extractf32x4_ps::<1>(rows[r]),
+                );
             }
             for r in 0..4 {
-                _mm_storeu_ps(base.wrapping_add(offsets[8 + r] as usize).cast(), _mm512_extractf32x4_ps::<2>(rows[r]));
+                _mm_storeu_ps(
+                    base.wrapping_add(offsets[8 + r] as usize).cast(),
+                    _mm512_extractf32x4_ps::<2>(rows[r]),
+                );
             }
             for r in 0..4 {
-                _mm_storeu_ps(base.wrapping_add(offsets[12 + r] as usize).cast(), _mm512_extractf32x4_ps::<3>(rows[r]));
+                _mm_storeu_ps(
+                    base.wrapping_add(offsets[12 + r] as usize).cast(),
+                    _mm512_extractf32x4_ps::<3>(rows[r]),
+                );
             }
         }
         return;
@@ -183,7 +208,12 @@ pub(crate) unsafe fn scatter4<L: Level>(src: [*const u32; 4], base: *mut u8, off
     for (i, &offset) in offsets.iter().enumerate() {
         for (c, from) in src.into_iter().enumerate() {
             // SAFETY: by contract.
-            unsafe { base.wrapping_add(offset as usize).cast::<u32>().add(c).write_unaligned(*from.add(i)) }
+            unsafe {
+                base.wrapping_add(offset as usize)
+                    .cast::<u32>()
+                    .add(c)
+                    .write_unaligned(*from.add(i))
+            }
         }
     }
 }
@@ -250,10 +280,20 @@ pub(crate) unsafe fn load_gather4_512(base: *const u8, offsets: &[u32; 16]) -> [
     unsafe {
         let mut rows = [_mm512_setzero_ps(); 4];
         for r in 0..4 {
-            let v = _mm512_castps128_ps512(_mm_loadu_ps(base.wrapping_add(offsets[r] as usize).cast()));
-            let v = _mm512_insertf32x4::<1>(v, _mm_loadu_ps(base.wrapping_add(offsets[4 + r] as usize).cast()));
-            let v = _mm512_insertf32x4::<2>(v, _mm_loadu_ps(base.wrapping_add(offsets[8 + r] as usize).cast()));
-            rows[r] = _mm512_insertf32x4::<3>(v, _mm_loadu_ps(base.wrapping_add(offsets[12 + r] as usize).cast()));
+            let v =
+                _mm512_castps128_ps512(_mm_loadu_ps(base.wrapping_add(offsets[r] as usize).cast()));
+            let v = _mm512_insertf32x4::<1>(
+                v,
+                _mm_loadu_ps(base.wrapping_add(offsets[4 + r] as usize).cast()),
+            );
+            let v = _mm512_insertf32x4::<2>(
+                v,
+                _mm_loadu_ps(base.wrapping_add(offsets[8 + r] as usize).cast()),
+            );
+            rows[r] = _mm512_insertf32x4::<3>(
+                v,
+                _mm_loadu_ps(base.wrapping_add(offsets[12 + r] as usize).cast()),
+            );
         }
         transpose4_512(rows)
     }

@@ -6,11 +6,13 @@
 mod kernels;
 
 use eggine_cpu::{
-    Fault, FaultKind, LaunchConfig, LaunchError, LoadError, Memory, Module, Options, Param, Simd, Space, launch,
+    Fault, FaultKind, LaunchConfig, LaunchError, LoadError, Memory, Module, Options, Param, Simd,
+    Space, launch,
 };
 use kernels::Gemm;
 
-const CHECKING: Options = Options { threads: 1, simd: None, checking: true, step_limit: Some(1_000_000), count: false };
+const CHECKING: Options =
+    Options { threads: 1, simd: None, checking: true, step_limit: Some(1_000_000), count: false };
 
 /// Line of the n-th (from 0) line that contains `pattern`.
 fn line(text: &str, pattern: &str, n: usize) -> u32 {
@@ -21,7 +23,10 @@ fn line(text: &str, pattern: &str, n: usize) -> u32 {
 /// The text with the n-th line that contains `pattern` replaced.
 fn replace(text: &str, pattern: &str, n: usize, by: &str) -> String {
     let at = line(text, pattern, n) as usize - 1;
-    text.lines().enumerate().map(|(i, l)| if i == at { format!("    {by}\n") } else { format!("{l}\n") }).collect()
+    text.lines()
+        .enumerate()
+        .map(|(i, l)| if i == at { format!("    {by}\n") } else { format!("{l}\n") })
+        .collect()
 }
 
 const T: Gemm = Gemm { bm: 64, bn: 64, bk: 16, tm: 8, tn: 4 };
@@ -75,10 +80,19 @@ fn off_by_one_bound() {
         assert_eq!(fault.kernel, "relu");
         assert_eq!(fault.line, line(&text, "ld.global.f32", 0));
         assert_eq!((fault.block, fault.thread), ([1, 0, 0], [72, 0, 0]));
-        let FaultKind::OutOfBounds { space: Space::Global, address, n_bytes: 4, nearest: Some(nearest) } = fault.kind else {
+        let FaultKind::OutOfBounds {
+            space: Space::Global,
+            address,
+            n_bytes: 4,
+            nearest: Some(nearest),
+        } = fault.kind
+        else {
             panic!("{fault}")
         };
-        assert_eq!((address, nearest.base, nearest.n_bytes, nearest.distance), (x + 800, x, 800, 0));
+        assert_eq!(
+            (address, nearest.base, nearest.n_bytes, nearest.distance),
+            (x + 800, x, 800, 0)
+        );
     }
 }
 
@@ -107,7 +121,10 @@ fn dropped_barrier() {
         FaultKind::Uninitialised { space: Space::Shared, .. } | FaultKind::Race { .. } => {}
         _ => panic!("{fault}"),
     }
-    assert!((line(&text, "ld.shared", 0)..=line(&text, "ld.shared", 47)).contains(&fault.line), "{fault}");
+    assert!(
+        (line(&text, "ld.shared", 0)..=line(&text, "ld.shared", 47)).contains(&fault.line),
+        "{fault}"
+    );
     // Without the one between loads and the next stores, a warp overwrites what another reads.
     let text = replace(&kernels::gemm(T, 64, 32), "bar.sync 0;", 0, "membar.gl;");
     let fault = self::fault(gemm(&text, [0; 3], &CHECKING));
@@ -122,11 +139,22 @@ fn dropped_barrier() {
 #[test]
 fn wrong_index_stride() {
     // Rows of the result are taken to be wider than they are.
-    let text = replace(&kernels::gemm(T, 64, 32), "mul.lo.s32 %r43, %r43, 64;", 0, "mul.lo.s32 %r43, %r43, 68;");
+    let text = replace(
+        &kernels::gemm(T, 64, 32),
+        "mul.lo.s32 %r43, %r43, 64;",
+        0,
+        "mul.lo.s32 %r43, %r43, 68;",
+    );
     for options in all_options() {
         let fault = fault(gemm(&text, [0; 3], &options));
-        assert!((line(&text, "st.global", 0)..=line(&text, "st.global", 7)).contains(&fault.line), "{fault}");
-        assert!(matches!(fault.kind, FaultKind::OutOfBounds { space: Space::Global, n_bytes: 16, .. }), "{fault}");
+        assert!(
+            (line(&text, "st.global", 0)..=line(&text, "st.global", 7)).contains(&fault.line),
+            "{fault}"
+        );
+        assert!(
+            matches!(fault.kind, FaultKind::OutOfBounds { space: Space::Global, n_bytes: 16, .. }),
+            "{fault}"
+        );
     }
 }
 
@@ -137,7 +165,10 @@ fn uninitialised_shared_read() {
     let text = replace(&good, "st.shared.f32", 2, "membar.gl;");
     let fault = fault(gemm(&text, [0; 3], &CHECKING));
     assert!(matches!(fault.kind, FaultKind::Uninitialised { space: Space::Shared, .. }), "{fault}");
-    assert!((line(&text, "ld.shared", 0)..=line(&text, "ld.shared", 47)).contains(&fault.line), "{fault}");
+    assert!(
+        (line(&text, "ld.shared", 0)..=line(&text, "ld.shared", 47)).contains(&fault.line),
+        "{fault}"
+    );
 }
 
 #[test]
@@ -147,7 +178,10 @@ fn unaligned_vector_access() {
     for options in all_options() {
         let fault = fault(gemm(&text, [0; 3], &options));
         assert_eq!(fault.line, line(&text, "[%r41+260]", 0), "{fault}");
-        assert!(matches!(fault.kind, FaultKind::Misaligned { space: Space::Shared, n_bytes: 16, .. }), "{fault}");
+        assert!(
+            matches!(fault.kind, FaultKind::Misaligned { space: Space::Shared, n_bytes: 16, .. }),
+            "{fault}"
+        );
     }
 }
 
@@ -158,7 +192,9 @@ fn write_past_the_output() {
         let fault = fault(gemm(&text, [0, 0, 16], &options));
         assert_eq!(fault.line, line(&text, "st.global", 7), "{fault}");
         assert_eq!(fault.thread, [127, 0, 0], "{fault}");
-        let FaultKind::OutOfBounds { nearest: Some(nearest), .. } = fault.kind else { panic!("{fault}") };
+        let FaultKind::OutOfBounds { nearest: Some(nearest), .. } = fault.kind else {
+            panic!("{fault}")
+        };
         assert_eq!((nearest.n_bytes, nearest.distance), (64 * 64 * 4 - 16, 0));
     }
 }
@@ -166,9 +202,12 @@ fn write_past_the_output() {
 #[test]
 fn infinite_loop() {
     let good = kernels::gemm(T, 64, 32);
-    let text = replace(&good, "add.s32 %r42, %r42, 16;", 0, "add.s32 %r42, %r42, 0;").replace("add.s64 %rd10, %rd10, 64", "add.s64 %rd10, %rd10, 0");
+    let text = replace(&good, "add.s32 %r42, %r42, 16;", 0, "add.s32 %r42, %r42, 0;")
+        .replace("add.s64 %rd10, %rd10, 64", "add.s64 %rd10, %rd10, 0");
     let text = text.replace("add.s64 %rd11, %rd11, 64", "add.s64 %rd11, %rd11, 0");
-    let text = text.replace("add.s64 %rd20, %rd20, 4096", "add.s64 %rd20, %rd20, 0").replace("add.s64 %rd21, %rd21, 4096", "add.s64 %rd21, %rd21, 0");
+    let text = text
+        .replace("add.s64 %rd20, %rd20, 4096", "add.s64 %rd20, %rd20, 0")
+        .replace("add.s64 %rd21, %rd21, 4096", "add.s64 %rd21, %rd21, 0");
     for options in all_options() {
         let fault = fault(gemm(&text, [0; 3], &Options { step_limit: Some(100_000), ..options }));
         assert_eq!(fault.kind, FaultKind::StepLimit { limit: 100_000 });
@@ -212,7 +251,10 @@ fn warps_at_different_barriers_are_a_deadlock() {
     for options in all_options() {
         let fault = fault(run(body, &options));
         let lines = [line(&text(body), "bar.sync 0", 0), line(&text(body), "bar.sync 1", 0)];
-        assert_eq!(fault.kind, FaultKind::Deadlock { waiting: vec![(0, lines[0], 0), (1, lines[1], 1)] });
+        assert_eq!(
+            fault.kind,
+            FaultKind::Deadlock { waiting: vec![(0, lines[0], 0), (1, lines[1], 1)] }
+        );
     }
 }
 
@@ -276,8 +318,14 @@ fn what_cannot_be_loaded_or_launched() {
     assert!(matches!(run("other", [1; 3], [128, 1, 1], &params), Err(LaunchError::NoEntry { .. })));
     assert!(matches!(run("relu", [1; 3], [64, 1, 1], &params), Err(LaunchError::Block { .. })));
     assert!(matches!(run("relu", [1, 0, 1], [128, 1, 1], &params), Err(LaunchError::Grid { .. })));
-    assert!(matches!(run("relu", [1; 3], [128, 1, 1], &params[..2]), Err(LaunchError::ParamCount { .. })));
+    assert!(matches!(
+        run("relu", [1; 3], [128, 1, 1], &params[..2]),
+        Err(LaunchError::ParamCount { .. })
+    ));
     let wrong = [params[0], params[2], params[2]];
-    assert!(matches!(run("relu", [1; 3], [128, 1, 1], &wrong), Err(LaunchError::ParamType { index: 1, .. })));
+    assert!(matches!(
+        run("relu", [1; 3], [128, 1, 1], &wrong),
+        Err(LaunchError::ParamType { index: 1, .. })
+    ));
     assert!(run("relu", [1; 3], [128, 1, 1], &params).is_ok());
 }

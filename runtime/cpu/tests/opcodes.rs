@@ -37,14 +37,19 @@ fn class(slot: &Slot) -> RegClass {
 fn is_register_only(op: Op) -> bool {
     let spec = op.spec();
     matches!(spec.signature.first(), Some(Slot::Dst(_)))
-        && spec.signature.iter().all(|s| matches!(s, Slot::Dst(_) | Slot::Src(_) | Slot::Imm(_) | Slot::Any(_)))
+        && spec
+            .signature
+            .iter()
+            .all(|s| matches!(s, Slot::Dst(_) | Slot::Src(_) | Slot::Imm(_) | Slot::Any(_)))
         && op != Op::ActivemaskB32
 }
 
 fn kernel(op: Op) -> String {
     let spec = op.spec();
     let sources = &spec.signature[1..];
-    let mut s = String::from(".version 7.8\n.target sm_90\n.address_size 64\n\n.visible .entry k(\n    .param .u64 out");
+    let mut s = String::from(
+        ".version 7.8\n.target sm_90\n.address_size 64\n\n.visible .entry k(\n    .param .u64 out",
+    );
     for i in 0..sources.len() {
         write!(s, ",\n    .param .u64 in{i}").unwrap();
     }
@@ -86,7 +91,9 @@ fn kernel(op: Op) -> String {
         RegClass::B32 => s += "    cvt.u64.u32 %rd3, %r10;\n",
         RegClass::F32 => s += "    mov.b32 %r10, %f3;\n    cvt.u64.u32 %rd3, %r10;\n",
         RegClass::B16 => s += "    cvt.u32.u16 %r10, %h3;\n    cvt.u64.u32 %rd3, %r10;\n",
-        RegClass::Pred => s += "    mov.u32 %r13, 1;\n    mov.u32 %r14, 0;\n    selp.b32 %r10, %r13, %r14, %p3;\n    cvt.u64.u32 %rd3, %r10;\n",
+        RegClass::Pred => {
+            s += "    mov.u32 %r13, 1;\n    mov.u32 %r14, 0;\n    selp.b32 %r10, %r13, %r14, %p3;\n    cvt.u64.u32 %rd3, %r10;\n"
+        }
     }
     s += "    ld.param.u64 %rd1, [out];\n    add.s64 %rd1, %rd1, %rd0;\n    st.global.u64 [%rd1], %rd3;\n    ret;\n}\n";
     s
@@ -102,15 +109,48 @@ fn random(state: &mut u64) -> u64 {
 /// Operands of a class: special values in all combinations, then random ones of several magnitudes.
 fn inputs(class: RegClass, position: usize, seed: u64) -> Vec<u64> {
     let ints: [u64; 16] = [
-        0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x7fff_ffff_ffff_ffff, 0x8000_0000_0000_0000,
+        0,
+        1,
+        2,
+        3,
+        7,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        0x7fff_ffff,
+        0x8000_0000,
+        0xffff_ffff,
+        0x7fff_ffff_ffff_ffff,
+        0x8000_0000_0000_0000,
     ];
     let f32s = [
-        0.0f32, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-40, 65520.0, 3e9,
+        0.0f32,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        1.5,
+        2.5,
+        -2.5,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        f32::MAX,
+        f32::MIN_POSITIVE,
+        1e-40,
+        65520.0,
+        3e9,
     ];
     let special = |i: usize| match class {
         RegClass::F32 => u64::from(f32s[i].to_bits()),
         RegClass::F64 => f64::from(f32s[i]).to_bits(),
-        RegClass::B16 => [0u64, 0x8000, 1, 0x3ff, 0x400, 0x3c00, 0x7bff, 0x7c00, 0x7c01, 0xfc00, 0x7fff, 0xffff, 0x0080, 0x7f80, 0x7f81, 0x3f80][i],
+        RegClass::B16 => [
+            0u64, 0x8000, 1, 0x3ff, 0x400, 0x3c00, 0x7bff, 0x7c00, 0x7c01, 0xfc00, 0x7fff, 0xffff,
+            0x0080, 0x7f80, 0x7f81, 0x3f80,
+        ][i],
         RegClass::Pred => i as u64,
         _ => ints[i],
     };
@@ -162,13 +202,45 @@ fn saturate(x: f64, low: i128, high: i128, nan: i128, n_bits: u32) -> Expected {
     Bits(value as u64 & (u64::MAX >> (64 - n_bits)))
 }
 
-fn min_max<T: PartialOrd + Copy>(x: T, y: T, is_nan: fn(T) -> bool, negative: fn(T) -> bool, is_max: bool, propagate: bool, nan: T) -> T {
+fn min_max<T: PartialOrd + Copy>(
+    x: T,
+    y: T,
+    is_nan: fn(T) -> bool,
+    negative: fn(T) -> bool,
+    is_max: bool,
+    propagate: bool,
+    nan: T,
+) -> T {
     match (is_nan(x), is_nan(y)) {
         (true, true) => nan,
-        (true, false) => if propagate { nan } else { y },
-        (false, true) => if propagate { nan } else { x },
-        _ if x == y => if negative(x) == is_max { y } else { x },
-        _ => if (x < y) == is_max { y } else { x },
+        (true, false) => {
+            if propagate {
+                nan
+            } else {
+                y
+            }
+        }
+        (false, true) => {
+            if propagate {
+                nan
+            } else {
+                x
+            }
+        }
+        _ if x == y => {
+            if negative(x) == is_max {
+                y
+            } else {
+                x
+            }
+        }
+        _ => {
+            if (x < y) == is_max {
+                y
+            } else {
+                x
+            }
+        }
     }
 }
 
@@ -227,23 +299,39 @@ fn reference(op: Op, x: [u64; 3]) -> Expected {
             } & 1,
         ),
         ("mov", "b16") => Bits(a & 0xffff),
-        ("mov", _) => if is_64 { Bits(a) } else { Bits(a & 0xffff_ffff) },
+        ("mov", _) => {
+            if is_64 {
+                Bits(a)
+            } else {
+                Bits(a & 0xffff_ffff)
+            }
+        }
         ("selp", _) => {
             let v = if c & 1 != 0 { a } else { b };
-            Bits(v & match ty { "b16" => 0xffff, _ if is_64 => !0, _ => 0xffff_ffff })
+            Bits(
+                v & match ty {
+                    "b16" => 0xffff,
+                    _ if is_64 => !0,
+                    _ => 0xffff_ffff,
+                },
+            )
         }
-        (_, "f32") if parts.len() > 2 && head == "cvt" && parts[parts.len() - 2] == "f32" => bf(match parts[1] {
-            "rni" => f(a).round_ties_even(),
-            "rmi" => f(a).floor(),
-            "rpi" => f(a).ceil(),
-            _ => f(a).trunc(),
-        }),
-        (_, "f64") if head == "cvt" && parts[parts.len() - 2] == "f64" && parts.len() == 4 => bg(match parts[1] {
-            "rni" => g(a).round_ties_even(),
-            "rmi" => g(a).floor(),
-            "rpi" => g(a).ceil(),
-            _ => g(a).trunc(),
-        }),
+        (_, "f32") if parts.len() > 2 && head == "cvt" && parts[parts.len() - 2] == "f32" => {
+            bf(match parts[1] {
+                "rni" => f(a).round_ties_even(),
+                "rmi" => f(a).floor(),
+                "rpi" => f(a).ceil(),
+                _ => f(a).trunc(),
+            })
+        }
+        (_, "f64") if head == "cvt" && parts[parts.len() - 2] == "f64" && parts.len() == 4 => {
+            bg(match parts[1] {
+                "rni" => g(a).round_ties_even(),
+                "rmi" => g(a).floor(),
+                "rpi" => g(a).ceil(),
+                _ => g(a).trunc(),
+            })
+        }
         ("cvt", from) => {
             let to = parts[parts.len() - 2];
             match (to, from) {
@@ -261,14 +349,24 @@ fn reference(op: Op, x: [u64; 3]) -> Expected {
                 ("f32", "f64") => bf(g(a) as f32),
                 ("s32", "f32") => {
                     let v = f64::from(f(a));
-                    let v = match parts[1] { "rni" => v.round_ties_even(), "rmi" => v.floor(), _ => v };
+                    let v = match parts[1] {
+                        "rni" => v.round_ties_even(),
+                        "rmi" => v.floor(),
+                        _ => v,
+                    };
                     saturate(v, i32::MIN.into(), i32::MAX.into(), 0, 32)
                 }
                 ("u32", "f32") => saturate(f64::from(f(a)), 0, u32::MAX.into(), 0, 32),
-                ("s64", "f32") => saturate(f64::from(f(a)), i64::MIN.into(), i64::MAX.into(), i64::MIN.into(), 64),
+                ("s64", "f32") => {
+                    saturate(f64::from(f(a)), i64::MIN.into(), i64::MAX.into(), i64::MIN.into(), 64)
+                }
                 ("u64", "f32") => saturate(f64::from(f(a)), 0, u64::MAX.into(), 1 << 63, 64),
-                ("s32", "f64") => saturate(g(a), i32::MIN.into(), i32::MAX.into(), i32::MIN.into(), 32),
-                ("s64", "f64") => saturate(g(a), i64::MIN.into(), i64::MAX.into(), i64::MIN.into(), 64),
+                ("s32", "f64") => {
+                    saturate(g(a), i32::MIN.into(), i32::MAX.into(), i32::MIN.into(), 32)
+                }
+                ("s64", "f64") => {
+                    saturate(g(a), i64::MIN.into(), i64::MAX.into(), i64::MIN.into(), 64)
+                }
                 ("f32", "f16") => bf(half::f16::from_bits(a as u16).to_f32()),
                 ("f32", "bf16") => bf(half::bf16::from_bits(a as u16).to_f32()),
                 ("f16", "f32") if f(a).is_nan() => Bits(0x7fff),
@@ -296,9 +394,19 @@ fn reference(op: Op, x: [u64; 3]) -> Expected {
                 ("neg", _) => bf(-p),
                 ("abs", _) => bf(p.abs()),
                 ("copysign", _) => bf(q.copysign(p)),
-                ("min" | "max", m) => bf(min_max(p, q, f32::is_nan, f32::is_sign_negative, head == "max", m == "NaN", f32::NAN)),
+                ("min" | "max", m) => bf(min_max(
+                    p,
+                    q,
+                    f32::is_nan,
+                    f32::is_sign_negative,
+                    head == "max",
+                    m == "NaN",
+                    f32::NAN,
+                )),
                 ("ex2", _) => Near(wide.exp2(), 2.0, 0.0),
-                ("lg2", _) => Near(wide.log2(), 2.0, if (0.5..=2.0).contains(&p) { 2.4e-7 } else { 0.0 }),
+                ("lg2", _) => {
+                    Near(wide.log2(), 2.0, if (0.5..=2.0).contains(&p) { 2.4e-7 } else { 0.0 })
+                }
                 ("rcp", _) => Near(1.0 / wide, 1.0, 0.0),
                 ("rsqrt", _) => Near(1.0 / wide.sqrt(), 2.0, 0.0),
                 ("sqrt", _) => Near(wide.sqrt(), 1.0, 0.0),
@@ -322,7 +430,15 @@ fn reference(op: Op, x: [u64; 3]) -> Expected {
                 "neg" => bg(-p),
                 "abs" => bg(p.abs()),
                 "copysign" => bg(q.copysign(p)),
-                "min" | "max" => bg(min_max(p, q, f64::is_nan, f64::is_sign_negative, head == "max", false, f64::NAN)),
+                "min" | "max" => bg(min_max(
+                    p,
+                    q,
+                    f64::is_nan,
+                    f64::is_sign_negative,
+                    head == "max",
+                    false,
+                    f64::NAN,
+                )),
                 other => panic!("no reference for {other}"),
             }
         }
@@ -368,7 +484,8 @@ fn agrees(expected: Expected, found: u64, class: RegClass) -> bool {
             if found == nearest {
                 return true;
             }
-            let ulp = f64::from(f32::from_bits(nearest.abs().to_bits() + 1)) - f64::from(nearest.abs());
+            let ulp =
+                f64::from(f32::from_bits(nearest.abs().to_bits() + 1)) - f64::from(nearest.abs());
             nearest.is_finite() && (f64::from(found) - value).abs() <= (ulps * ulp).max(distance)
                 || nearest.is_infinite() && found == f32::MAX.copysign(nearest)
         }
@@ -378,9 +495,13 @@ fn agrees(expected: Expected, found: u64, class: RegClass) -> bool {
 fn check(op: Op, expect: impl Fn(Op, [u64; 3]) -> Expected) -> Vec<String> {
     let mut failures = Vec::new();
     let spec = op.spec();
-    let module = Module::load(&kernel(op)).unwrap_or_else(|e| panic!("{}: {e}\n{}", spec.mnemonic, kernel(op)));
-    let operands: Vec<Vec<u64>> =
-        spec.signature[1..].iter().enumerate().map(|(i, slot)| inputs(class(slot), i, 77 + i as u64)).collect();
+    let module = Module::load(&kernel(op))
+        .unwrap_or_else(|e| panic!("{}: {e}\n{}", spec.mnemonic, kernel(op)));
+    let operands: Vec<Vec<u64>> = spec.signature[1..]
+        .iter()
+        .enumerate()
+        .map(|(i, slot)| inputs(class(slot), i, 77 + i as u64))
+        .collect();
     let dst = class(&spec.signature[0]);
     for simd in Simd::ALL.into_iter().filter(|s| s.is_available()) {
         let mut memory = Memory::new();
@@ -392,8 +513,10 @@ fn check(op: Op, expect: impl Fn(Op, [u64; 3]) -> Expected) -> Vec<String> {
             memory.write(buffer, &bytes).unwrap();
             params.push(Param::U64(buffer));
         }
-        let config = LaunchConfig { grid: [(N / 64) as u32, 1, 1], block: [64, 1, 1], params: &params };
-        launch(&module, "k", &memory, &config, &Options { simd: Some(simd), ..Options::default() }).unwrap();
+        let config =
+            LaunchConfig { grid: [(N / 64) as u32, 1, 1], block: [64, 1, 1], params: &params };
+        launch(&module, "k", &memory, &config, &Options { simd: Some(simd), ..Options::default() })
+            .unwrap();
         let mut bytes = vec![0u8; 8 * N];
         memory.read(out, &mut bytes).unwrap();
         for i in 0..N {
@@ -454,7 +577,10 @@ fn eggine_ptx_line(op: Op) -> String {
     let register = |classes: Classes| match classes {
         Classes::One(c) | Classes::Either(c, _) => format!("%{}1", c.prefix()),
         Classes::Vector(c, n) => {
-            format!("{{{}}}", (0..n).map(|i| format!("%{}{i}", c.prefix())).collect::<Vec<_>>().join(", "))
+            format!(
+                "{{{}}}",
+                (0..n).map(|i| format!("%{}{i}", c.prefix())).collect::<Vec<_>>().join(", ")
+            )
         }
     };
     let operands: Vec<String> = op
@@ -472,7 +598,15 @@ fn eggine_ptx_line(op: Op) -> String {
             Slot::Global => "[%rd2+16]".into(),
             Slot::Shared => "[s+16]".into(),
             Slot::Label => "$L0".into(),
-            Slot::Int => if op.spec().mnemonic.starts_with("cp.async.c") && !op.spec().mnemonic.contains("commit") { "16".into() } else { "0".into() },
+            Slot::Int => {
+                if op.spec().mnemonic.starts_with("cp.async.c")
+                    && !op.spec().mnemonic.contains("commit")
+                {
+                    "16".into()
+                } else {
+                    "0".into()
+                }
+            }
         })
         .collect();
     format!(

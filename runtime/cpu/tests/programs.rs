@@ -28,13 +28,24 @@ fn all_options() -> Vec<Options> {
     let mut all = Vec::new();
     for simd in Simd::ALL.into_iter().filter(|s| s.is_available()) {
         for (threads, checking) in [(1, false), (3, false), (1, true)] {
-            all.push(Options { threads, simd: Some(simd), checking, count: checking, step_limit: Some(1 << 30) });
+            all.push(Options {
+                threads,
+                simd: Some(simd),
+                checking,
+                count: checking,
+                step_limit: Some(1 << 30),
+            });
         }
     }
     all
 }
 
-fn run_gemm(text: &str, t: Gemm, [m, n, k]: [usize; 3], options: &Options) -> (Vec<f32>, LaunchReport) {
+fn run_gemm(
+    text: &str,
+    t: Gemm,
+    [m, n, k]: [usize; 3],
+    options: &Options,
+) -> (Vec<f32>, LaunchReport) {
     let module = Module::load(text).unwrap();
     let mut memory = Memory::new();
     let (a, b) = (upload(&mut memory, &floats(m * k)), upload(&mut memory, &floats(k * n)));
@@ -67,7 +78,8 @@ fn gemm_is_exact_at_every_level() {
         let mut expected = vec![0.0f32; m * n];
         for i in 0..m {
             for j in 0..n {
-                expected[i * n + j] = (0..k).fold(0.0, |sum, l| a[i * k + l].mul_add(b[l * n + j], sum));
+                expected[i * n + j] =
+                    (0..k).fold(0.0, |sum, l| a[i * k + l].mul_add(b[l * n + j], sum));
             }
         }
         for options in all_options() {
@@ -90,9 +102,17 @@ fn fusion_does_not_depend_on_order_or_orientation() {
         let n = lines[at..].iter().take_while(|l| is_fma(l)).count();
         lines[at..at + n].reverse();
         for line in lines[at..at + n].iter_mut().step_by(2) {
-            let operands: Vec<String> =
-                line.trim().trim_start_matches("fma.rn.f32 ").trim_end_matches(';').split(", ").map(str::to_owned).collect();
-            *line = format!("    fma.rn.f32 {}, {}, {}, {};", operands[0], operands[2], operands[1], operands[3]);
+            let operands: Vec<String> = line
+                .trim()
+                .trim_start_matches("fma.rn.f32 ")
+                .trim_end_matches(';')
+                .split(", ")
+                .map(str::to_owned)
+                .collect();
+            *line = format!(
+                "    fma.rn.f32 {}, {}, {}, {};",
+                operands[0], operands[2], operands[1], operands[3]
+            );
         }
         at += n.max(1);
     }
@@ -122,7 +142,10 @@ fn softmax_is_right_at_every_level() {
             let sum: f64 = x.iter().map(|v| (f64::from(*v) * 0.5 - most).exp()).sum();
             for (x, y) in x.iter().zip(y) {
                 let expected = (f64::from(*x) * 0.5 - most).exp() / sum;
-                assert!((f64::from(*y) - expected).abs() < 1e-6 * expected + 1e-9, "{options:?}: {y} {expected}");
+                assert!(
+                    (f64::from(*y) - expected).abs() < 1e-6 * expected + 1e-9,
+                    "{options:?}: {y} {expected}"
+                );
             }
         }
     }
@@ -137,7 +160,11 @@ fn ragged_edge_writes_what_it_should() {
             let x = floats(n);
             let (at_x, at_y) = (upload(&mut memory, &x), memory.alloc(4 * n).unwrap());
             let params = [Param::U64(at_x), Param::U64(at_y), Param::U32(n as u32)];
-            let config = LaunchConfig { grid: [n.div_ceil(128) as u32, 1, 1], block: [128, 1, 1], params: &params };
+            let config = LaunchConfig {
+                grid: [n.div_ceil(128) as u32, 1, 1],
+                block: [128, 1, 1],
+                params: &params,
+            };
             launch(&module, "relu", &memory, &config, &options).unwrap();
             let expected: Vec<f32> = x.iter().map(|x| x.mul_add(2.0, 1.0).max(0.0)).collect();
             assert_eq!(download(&memory, at_y, n), expected);
@@ -170,7 +197,11 @@ const NOT_WRITTEN: u32 = 0xaaaa_aaaa;
 
 fn for_all_options(body: &str, input: &[u32], expected: &[u32]) {
     for options in all_options() {
-        assert_eq!(run_body(body, input, expected.len(), &options), expected, "{options:?}\n{body}");
+        assert_eq!(
+            run_body(body, input, expected.len(), &options),
+            expected,
+            "{options:?}\n{body}"
+        );
     }
 }
 
@@ -185,7 +216,17 @@ fn loops_with_different_counts_reconverge() {
 #[test]
 fn both_sides_of_a_branch_and_early_return() {
     let body = "    and.b32 %r1, %r0, 1;\n    setp.eq.s32 %p0, %r1, 0;\n    setp.gt.s32 %p1, %r0, 40;\n    @%p1 ret;\n    @%p0 bra $L0;\n    mov.u32 %r2, 7;\n    bra.uni $L1;\n$L0:\n    mov.u32 %r2, 9;\n$L1:\n    bar.sync 0;\n    st.global.u32 [%rd4], %r2;\n";
-    let expected: Vec<u32> = (0..64).map(|i| if i > 40 { NOT_WRITTEN } else if i % 2 == 0 { 9 } else { 7 }).collect();
+    let expected: Vec<u32> = (0..64)
+        .map(|i| {
+            if i > 40 {
+                NOT_WRITTEN
+            } else if i % 2 == 0 {
+                9
+            } else {
+                7
+            }
+        })
+        .collect();
     for_all_options(body, &[0], &expected);
 }
 
@@ -213,7 +254,11 @@ fn memory_instructions_of_every_size() {
     let byte = |i: usize, k: usize| input[i].to_le_bytes()[k];
     let word = |i: usize| u32::from_le_bytes([byte(i, 1), byte(i, 3), byte(i, 2), byte(i, 3)]);
     let mut expected = Vec::new();
-    expected.extend((0..64).map(|i| u32::from_le_bytes([byte(i ^ 1, 2), byte(i ^ 1, 3), byte(i ^ 1, 3), byte(i, 3)])));
+    expected.extend(
+        (0..64).map(|i| {
+            u32::from_le_bytes([byte(i ^ 1, 2), byte(i ^ 1, 3), byte(i ^ 1, 3), byte(i, 3)])
+        }),
+    );
     expected.extend((0..64).map(|i| word(i ^ 1)));
     expected.extend((0..64).map(|i| i32::from(byte(i ^ 1, 3) as i8) as u32));
     for_all_options(body, &input, &expected);
@@ -223,20 +268,32 @@ fn memory_instructions_of_every_size() {
 fn vectors_in_every_pattern() {
     // Loads: neighbouring, the same, reversed; with all threads and without every third.
     for width in [2usize, 4] {
-        let regs = |first: usize| format!("{{{}}}", (first..first + width).map(|i| format!("%r{i}")).collect::<Vec<_>>().join(", "));
+        let regs = |first: usize| {
+            format!(
+                "{{{}}}",
+                (first..first + width).map(|i| format!("%r{i}")).collect::<Vec<_>>().join(", ")
+            )
+        };
         for (address, source) in [("%r0", 0), ("0", 1), ("%r20", 2), ("%r21", 3)] {
             for guard in ["", "@%p1 "] {
                 let n = 4 * width;
                 let body = format!(
                     "    mov.u32 %r19, 63;\n    sub.s32 %r20, %r19, %r0;\n    xor.b32 %r21, %r0, 5;\n    rem.u32 %r18, %r0, 3;\n    setp.ne.s32 %p1, %r18, 0;\n    mov.u32 %r17, {address};\n    mul.wide.u32 %rd5, %r17, {n};\n    add.s64 %rd6, %rd0, %rd5;\n    mul.wide.u32 %rd7, %r0, {n};\n    add.s64 %rd8, %rd1, %rd7;\n    {guard}ld.global.v{width}.u32 {}, [%rd6];\n    mul.lo.s32 %r10, %r0, {n};\n    {guard}st.shared.v{width}.u32 [%r10], {};\n    bar.sync 0;\n    mul.lo.s32 %r11, %r17, {n};\n    and.b32 %r12, %r11, 1023;\n    {guard}ld.shared.v{width}.u32 {}, [%r10];\n    {guard}st.global.v{width}.u32 [%rd8], {};\n",
-                    regs(1), regs(1), regs(13), regs(13)
+                    regs(1),
+                    regs(1),
+                    regs(13),
+                    regs(13)
                 );
                 let input: Vec<u32> = (0..64 * width as u32).map(|i| i * 3 + 1).collect();
                 let expected: Vec<u32> = (0..64 * width)
                     .map(|e| {
                         let (i, c) = (e / width, e % width);
                         let from = [i, 0, 63 - i, i ^ 5][source];
-                        if guard.is_empty() || i % 3 != 0 { input[from * width + c] } else { NOT_WRITTEN }
+                        if guard.is_empty() || i % 3 != 0 {
+                            input[from * width + c]
+                        } else {
+                            NOT_WRITTEN
+                        }
                     })
                     .collect();
                 for_all_options(&body, &input, &expected);

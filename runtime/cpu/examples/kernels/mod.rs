@@ -22,11 +22,20 @@ pub(crate) fn gemm(t: Gemm, n: usize, k: usize) -> String {
     let Gemm { bm, bn, bk, tm, tn } = t;
     let (nx, ny) = (bn / tn, bm / tm);
     let n_threads = nx * ny;
-    assert!(bm * bk % (4 * n_threads) == 0 && bn * bk % (4 * n_threads) == 0, "every thread copies as much");
+    assert!(
+        bm * bk % (4 * n_threads) == 0 && bn * bk % (4 * n_threads) == 0,
+        "every thread copies as much"
+    );
     let mut s = String::from(HEAD);
     s += ".visible .entry gemm(\n    .param .u64 a,\n    .param .u64 b,\n    .param .u64 c\n)\n";
     writeln!(s, ".reqntid {n_threads}, 1, 1\n{{\n    .reg .pred %p<4>;\n    .reg .b32 %r<64>;\n    .reg .b64 %rd<64>;\n    .reg .f32 %f<512>;").unwrap();
-    writeln!(s, "    .shared .align 16 .b8 sa[{}];\n    .shared .align 16 .b8 sb[{}];", bm * bk * 4, bn * bk * 4).unwrap();
+    writeln!(
+        s,
+        "    .shared .align 16 .b8 sa[{}];\n    .shared .align 16 .b8 sb[{}];",
+        bm * bk * 4,
+        bn * bk * 4
+    )
+    .unwrap();
     let mut o = |line: String| writeln!(s, "    {line}").unwrap();
     o("ld.param.u64 %rd0, [a];".into());
     o("ld.param.u64 %rd1, [b];".into());
@@ -74,7 +83,9 @@ pub(crate) fn gemm(t: Gemm, n: usize, k: usize) -> String {
     o("mov.u32 %r42, 0;".into());
     s += "$L0:\n";
     let mut o = |line: String| writeln!(s, "    {line}").unwrap();
-    let quad = |first: usize| format!("{{%f{}, %f{}, %f{}, %f{}}}", first, first + 1, first + 2, first + 3);
+    let quad = |first: usize| {
+        format!("{{%f{}, %f{}, %f{}, %f{}}}", first, first + 1, first + 2, first + 3)
+    };
     for i in 0..na {
         o(format!("ld.global.v4.f32 {}, [%rd{}];", quad(st + 4 * i), 10 + i));
     }
@@ -93,10 +104,18 @@ pub(crate) fn gemm(t: Gemm, n: usize, k: usize) -> String {
     o("bar.sync 0;".into());
     for kk in 0..bk {
         for q in 0..tm / 4 {
-            o(format!("ld.shared.v4.f32 {}, [%r40+{}];", quad(fa + 4 * q), 4 * bm * kk + 16 * ny * q));
+            o(format!(
+                "ld.shared.v4.f32 {}, [%r40+{}];",
+                quad(fa + 4 * q),
+                4 * bm * kk + 16 * ny * q
+            ));
         }
         for q in 0..tn / 4 {
-            o(format!("ld.shared.v4.f32 {}, [%r41+{}];", quad(fb + 4 * q), 4 * bn * kk + 16 * nx * q));
+            o(format!(
+                "ld.shared.v4.f32 {}, [%r41+{}];",
+                quad(fb + 4 * q),
+                4 * bn * kk + 16 * nx * q
+            ));
         }
         for i in 0..tm {
             for j in 0..tn {
@@ -121,7 +140,11 @@ pub(crate) fn gemm(t: Gemm, n: usize, k: usize) -> String {
     for i in 0..tm {
         for q in 0..tn / 4 {
             let row = i % 4 + i / 4 * 4 * ny;
-            o(format!("st.global.v4.f32 [%rd3+{}], {};", 4 * (row * n + 4 * nx * q), quad(acc(i, 4 * q))));
+            o(format!(
+                "st.global.v4.f32 [%rd3+{}], {};",
+                4 * (row * n + 4 * nx * q),
+                quad(acc(i, 4 * q))
+            ));
         }
     }
     o("ret;".into());
@@ -135,11 +158,24 @@ pub(crate) fn softmax(scale: f32) -> String {
     s += ".visible .entry softmax(\n    .param .u64 x,\n    .param .u64 y,\n    .param .u32 n\n)\n.reqntid 128, 1, 1\n{\n    .reg .pred %p<4>;\n    .reg .b32 %r<16>;\n    .reg .b64 %rd<8>;\n    .reg .f32 %f<32>;\n    .shared .align 16 .b8 s[32];\n";
     let mut o = |line: String| writeln!(s, "    {line}").unwrap();
     for line in [
-        "ld.param.u64 %rd0, [x];", "ld.param.u64 %rd1, [y];", "ld.param.u32 %r9, [n];", "mov.u32 %r0, %tid.x;", "mov.u32 %r1, %ctaid.x;",
-        "setp.ge.s32 %p0, %r1, %r9;", "@%p0 bra $L2;", "shl.b32 %r2, %r1, 10;", "shl.b32 %r3, %r0, 2;", "add.s32 %r2, %r2, %r3;",
-        "mad.wide.s32 %rd2, %r2, 4, %rd0;", "mad.wide.s32 %rd3, %r2, 4, %rd1;",
-        "ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%rd2];", "ld.global.v4.f32 {%f4, %f5, %f6, %f7}, [%rd2+2048];",
-        "shr.u32 %r4, %r0, 5;", "shl.b32 %r4, %r4, 2;", "and.b32 %r5, %r0, 31;", "setp.ne.s32 %p1, %r5, 0;",
+        "ld.param.u64 %rd0, [x];",
+        "ld.param.u64 %rd1, [y];",
+        "ld.param.u32 %r9, [n];",
+        "mov.u32 %r0, %tid.x;",
+        "mov.u32 %r1, %ctaid.x;",
+        "setp.ge.s32 %p0, %r1, %r9;",
+        "@%p0 bra $L2;",
+        "shl.b32 %r2, %r1, 10;",
+        "shl.b32 %r3, %r0, 2;",
+        "add.s32 %r2, %r2, %r3;",
+        "mad.wide.s32 %rd2, %r2, 4, %rd0;",
+        "mad.wide.s32 %rd3, %r2, 4, %rd1;",
+        "ld.global.v4.f32 {%f0, %f1, %f2, %f3}, [%rd2];",
+        "ld.global.v4.f32 {%f4, %f5, %f6, %f7}, [%rd2+2048];",
+        "shr.u32 %r4, %r0, 5;",
+        "shl.b32 %r4, %r4, 2;",
+        "and.b32 %r5, %r0, 31;",
+        "setp.ne.s32 %p1, %r5, 0;",
     ] {
         o(line.into());
     }

@@ -18,7 +18,7 @@ pub(crate) fn exp2(x: f32) -> f32 {
     let p = 1.525_273_4e-5f32.mul_add(f, 1.540_353e-4);
     let p = p.mul_add(f, 1.333_355_8e-3);
     let p = p.mul_add(f, 9.618_129e-3);
-    let p = p.mul_add(f, 5.550_410_9e-2);
+    let p = p.mul_add(f, 5.550_411e-2);
     let p = p.mul_add(f, 2.402_265e-1);
     let p = p.mul_add(f, 6.931_472e-1);
     let p = p.mul_add(f, 1.0);
@@ -87,7 +87,13 @@ pub(crate) fn sin(x: f32) -> f32 {
     let (sin, cos, quadrant) = reduced(x);
     let value = if quadrant & 1 != 0 { cos } else { sin };
     let value = if quadrant & 2 != 0 { -value } else { value };
-    if x == 0.0 { x } else if x.is_finite() { value } else { f32::NAN }
+    if x == 0.0 {
+        x
+    } else if x.is_finite() {
+        value
+    } else {
+        f32::NAN
+    }
 }
 
 /// cos x, accurate for |x| up to about 10⁵.

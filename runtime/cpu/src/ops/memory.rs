@@ -9,146 +9,12 @@
 use std::marker::PhantomData;
 
 use super::shapes::Shape;
+use super::space::{Address, B16, B32, B64, Elem, Global, S8, Shared, U8, Window};
 use crate::fault::{FaultKind, Nearest, Space};
-use crate::memory::{SLOT_SHIFT, View};
-use crate::program::{Ctx, Flow, LANES, Lane, Uop};
+use crate::memory::SLOT_SHIFT;
+use crate::program::{Ctx, Flow, LANES, Uop};
 use crate::simd::{Level, Simd};
 use crate::vector;
-
-/// How a value lies in memory.
-pub(crate) trait Elem: 'static {
-    /// Type of the register.
-    type Reg: Lane;
-    /// Size in memory.
-    const BYTES: usize;
-    /// Reads one.
-    ///
-    /// # Safety
-    ///
-    /// `BYTES` readable bytes.
-    unsafe fn get(at: *const u8) -> Self::Reg;
-    /// Writes one.
-    ///
-    /// # Safety
-    ///
-    /// `BYTES` writable bytes.
-    unsafe fn put(at: *mut u8, value: Self::Reg);
-}
-
-macro_rules! elems {
-    ($($name:ident $memory:ty, $reg:ty, $bytes:literal;)+) => {
-        $(
-            pub(crate) struct $name;
-            impl Elem for $name {
-                type Reg = $reg;
-                const BYTES: usize = $bytes;
-                #[inline(always)]
-                unsafe fn get(at: *const u8) -> $reg {
-                    // SAFETY: by contract.
-                    unsafe { at.cast::<$memory>().read_unaligned() as $reg }
-                }
-                #[inline(always)]
-                unsafe fn put(at: *mut u8, value: $reg) {
-                    // SAFETY: by contract.
-                    unsafe { at.cast::<$memory>().write_unaligned(value as $memory) }
-                }
-            }
-        )+
-    };
-}
-elems! {
-    U8 u8, u32, 1;
-    S8 i8, u32, 1;
-    B16 u16, u32, 2;
-    B32 u32, u32, 4;
-    B64 u64, u64, 8;
-}
-
-/// An address register's lane type.
-pub(crate) trait Address: Lane + PartialEq {
-    fn plus(self, n: u64) -> Self;
-    fn minus(self, other: Self) -> Self;
-    fn differs(self, other: u64) -> Self;
-    fn or(self, other: Self) -> Self;
-    fn keep(self, bit: u32) -> Self;
-    fn larger(self, other: Self) -> Self;
-    fn wide(self) -> u64;
-}
-
-macro_rules! addresses {
-    ($($t:ty),+) => {
-        $(impl Address for $t {
-            #[inline(always)]
-            fn plus(self, n: u64) -> Self { self.wrapping_add(n as $t) }
-            #[inline(always)]
-            fn minus(self, other: Self) -> Self { self.wrapping_sub(other) }
-            #[inline(always)]
-            fn differs(self, other: u64) -> Self { self ^ other as $t }
-            #[inline(always)]
-            fn or(self, other: Self) -> Self { self | other }
-            #[inline(always)]
-            fn keep(self, bit: u32) -> Self { self & (bit as $t).wrapping_neg() }
-            #[inline(always)]
-            fn larger(self, other: Self) -> Self { self.max(other) }
-            #[inline(always)]
-            fn wide(self) -> u64 { u64::from(self) }
-        })+
-    };
-}
-addresses!(u32, u64);
-
-/// A state space.
-pub(crate) trait Window: 'static {
-    /// Its addresses.
-    type Addr: Address;
-    /// Which.
-    const SPACE: Space;
-    /// The host pointer of a range, if it is accessible.
-    fn range(cx: &Ctx, address: u64, n_bytes: u64, align: u64, store: bool) -> Option<*mut u8>;
-    /// The window in which `address` lies: its first address, its host pointer, its size.
-    fn around(cx: &Ctx, address: u64, store: bool) -> Option<(u64, *mut u8, u64)>;
-}
-
-/// Global memory.
-pub(crate) struct Global;
-/// Shared memory of the block.
-pub(crate) struct Shared;
-
-impl Window for Global {
-    type Addr = u64;
-    const SPACE: Space = Space::Global;
-    #[inline(always)]
-    fn range(cx: &Ctx, address: u64, n_bytes: u64, align: u64, store: bool) -> Option<*mut u8> {
-        let (base, host, size) = Self::around(cx, address, store)?;
-        let offset = address - base;
-        // Mapped memory may begin anywhere on the host; the device address decides about alignment.
-        (offset + n_bytes <= size && address & (align - 1) == 0).then(|| host.wrapping_add(offset as usize))
-    }
-    #[inline(always)]
-    fn around(cx: &Ctx, address: u64, store: bool) -> Option<(u64, *mut u8, u64)> {
-        let slot = (address >> SLOT_SHIFT) as usize;
-        if slot >= cx.n_views {
-            return None;
-        }
-        // SAFETY: the slot is one of the views.
-        let View { host, n_bytes, writable } = unsafe { *cx.views.add(slot) };
-        (writable || !store).then_some(((slot as u64) << SLOT_SHIFT, host, n_bytes))
-    }
-}
-
-impl Window for Shared {
-    type Addr = u32;
-    const SPACE: Space = Space::Shared;
-    #[inline(always)]
-    fn range(cx: &Ctx, address: u64, n_bytes: u64, align: u64, _: bool) -> Option<*mut u8> {
-        (address + n_bytes <= u64::from(cx.shared_bytes) && address & (align - 1) == 0)
-            .then(|| cx.shared.wrapping_add(address as usize))
-    }
-    #[inline(always)]
-    fn around(cx: &Ctx, _: u64, _: bool) -> Option<(u64, *mut u8, u64)> {
-        Some((0, cx.shared, u64::from(cx.shared_bytes)))
-    }
-}
 
 /// `{r[1], r[2], ...} = [r[0] + imm]`
 pub(crate) struct Load<W, E, const N: usize>(PhantomData<(W, E)>);
@@ -168,7 +34,12 @@ pub(crate) fn st<W: Window, E: Elem, const N: usize>() -> Store<W, E, N> {
 ///
 /// The machine has the features of `L`.
 #[inline(always)]
-unsafe fn is_affine<L: Level, A: Address>(addr: &[A; LANES], origin: A, stride: u64, mask: u32) -> bool {
+unsafe fn is_affine<L: Level, A: Address>(
+    addr: &[A; LANES],
+    origin: A,
+    stride: u64,
+    mask: u32,
+) -> bool {
     #[cfg(target_arch = "x86_64")]
     if L::KIND == Simd::Avx512 {
         use std::arch::x86_64::*;
@@ -187,9 +58,27 @@ unsafe fn is_affine<L: Level, A: Address>(addr: &[A; LANES], origin: A, stride: 
                 }
             } else {
                 let s = stride as i32;
-                let low = _mm512_setr_epi32(0, s, 2 * s, 3 * s, 4 * s, 5 * s, 6 * s, 7 * s, 8 * s, 9 * s, 10 * s, 11 * s, 12 * s, 13 * s, 14 * s, 15 * s);
+                let low = _mm512_setr_epi32(
+                    0,
+                    s,
+                    2 * s,
+                    3 * s,
+                    4 * s,
+                    5 * s,
+                    6 * s,
+                    7 * s,
+                    8 * s,
+                    9 * s,
+                    10 * s,
+                    11 * s,
+                    12 * s,
+                    13 * s,
+                    14 * s,
+                    15 * s,
+                );
                 for h in 0..2 {
-                    let first = (origin.wide() as u32).wrapping_add(16 * h as u32 * stride as u32) as i32;
+                    let first =
+                        (origin.wide() as u32).wrapping_add(16 * h as u32 * stride as u32) as i32;
                     let expected = _mm512_add_epi32(_mm512_set1_epi32(first), low);
                     let found = _mm512_loadu_epi32(p.add(64 * h).cast());
                     differs |= u32::from(_mm512_cmpneq_epi32_mask(found, expected)) << (16 * h);
@@ -228,9 +117,14 @@ pub(super) unsafe fn neighbours<L: Level, W: Window>(
     bytes: u64,
     store: bool,
 ) -> Option<*mut u8> {
-    let (first, last) = if cx.mask == !0 { (0, 31) } else { (cx.mask.trailing_zeros(), 31 - cx.mask.leading_zeros()) };
+    let (first, last) = if cx.mask == !0 {
+        (0, 31)
+    } else {
+        (cx.mask.trailing_zeros(), 31 - cx.mask.leading_zeros())
+    };
     // SAFETY: a lane is active, so that both are at most 31.
-    let (a, z) = unsafe { (*addr.get_unchecked(first as usize), *addr.get_unchecked(last as usize)) };
+    let (a, z) =
+        unsafe { (*addr.get_unchecked(first as usize), *addr.get_unchecked(last as usize)) };
     let span = u64::from(last - first) * bytes;
     if z.minus(a).differs(span).wide() != 0 {
         return None;
@@ -250,7 +144,12 @@ pub(super) unsafe fn neighbours<L: Level, W: Window>(
 ///
 /// The machine has the features of `L`.
 #[inline(always)]
-unsafe fn common<L: Level, W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u64, bytes: u64) -> Option<*mut u8> {
+unsafe fn common<L: Level, W: Window>(
+    cx: &Ctx,
+    addr: &[W::Addr; LANES],
+    imm: u64,
+    bytes: u64,
+) -> Option<*mut u8> {
     let a = addr[cx.mask.trailing_zeros() as usize & 31];
     // SAFETY: by contract.
     if !unsafe { is_affine::<L, W::Addr>(addr, a, 0, cx.mask) } {
@@ -265,7 +164,12 @@ unsafe fn common<L: Level, W: Window>(cx: &Ctx, addr: &[W::Addr; LANES], imm: u6
 ///
 /// `uop.extra` is the instruction's index in `cx.last`.
 #[inline(always)]
-unsafe fn prefetch<const N_LINES: usize>(cx: &Ctx, uop: &Uop, first: u64, at: impl Fn(usize) -> *const u8) {
+unsafe fn prefetch<const N_LINES: usize>(
+    cx: &Ctx,
+    uop: &Uop,
+    first: u64,
+    at: impl Fn(usize) -> *const u8,
+) {
     // SAFETY: by contract; a prefetch of any address is harmless.
     unsafe {
         let last = cx.last.add(uop.extra as usize);
@@ -305,7 +209,8 @@ fn together<W: Window>(
         most = most.larger(x);
         bits = bits.or(x);
     }
-    let is_in_range = most.wide() + bytes <= size && size >> 32 == 0 && bits.wide() & (bytes - 1) == 0;
+    let is_in_range =
+        most.wide() + bytes <= size && size >> 32 == 0 && bits.wide() & (bytes - 1) == 0;
     is_in_range.then_some((host, offsets))
 }
 
@@ -343,7 +248,9 @@ impl<W: Window, E: Elem, const N: usize> Shape for Load<W, E, N> {
             }
             if let Some((host, offsets)) = together::<W>(cx, addr, imm, bytes, false) {
                 if W::SPACE == Space::Global && cx.mask == !0 {
-                    prefetch::<8>(cx, uop, addr[0].wide(), |line| host.wrapping_add(offsets[4 * line] as usize));
+                    prefetch::<8>(cx, uop, addr[0].wide(), |line| {
+                        host.wrapping_add(offsets[4 * line] as usize)
+                    });
                 }
                 load_scattered::<L, E, N>(cx, uop, host, &offsets);
                 return Flow::Next;
@@ -417,7 +324,11 @@ unsafe fn load_scattered<L: Level, E: Elem, const N: usize>(
                 let halves = &*std::ptr::from_ref(offsets).cast::<[[u32; 16]; 2]>();
                 let [a, b, c, d] = word_registers(cx, uop);
                 vector::gather4::<L>(host, &halves[0], [a, b, c, d]);
-                vector::gather4::<L>(host, &halves[1], [a.add(16), b.add(16), c.add(16), d.add(16)]);
+                vector::gather4::<L>(
+                    host,
+                    &halves[1],
+                    [a.add(16), b.add(16), c.add(16), d.add(16)],
+                );
                 return;
             }
             if E::BYTES == 4 && N == 1 {
@@ -428,7 +339,8 @@ unsafe fn load_scattered<L: Level, E: Elem, const N: usize>(
                         *dst.add(q).cast::<[u32; 8]>() = from.read_unaligned();
                     } else {
                         for i in q..q + 8 {
-                            *dst.add(i) = host.add(offsets[i] as usize).cast::<u32>().read_unaligned();
+                            *dst.add(i) =
+                                host.add(offsets[i] as usize).cast::<u32>().read_unaligned();
                         }
                     }
                 }
@@ -460,11 +372,16 @@ unsafe fn load_scattered<L: Level, E: Elem, const N: usize>(
                     // Lane q would be before the window if lanes before the first active one were.
                     let at = i64::from(offsets[q + first as usize]) - i64::from(4 * first);
                     let from = host.wrapping_offset(at as isize).cast_const().cast();
-                    _mm256_mask_storeu_epi32(dst.add(q), mask, _mm256_maskz_loadu_epi32(mask, from));
+                    _mm256_mask_storeu_epi32(
+                        dst.add(q),
+                        mask,
+                        _mm256_maskz_loadu_epi32(mask, from),
+                    );
                 } else {
                     for i in q..q + 8 {
                         if cx.mask >> i & 1 != 0 {
-                            *dst.add(i) = host.add(offsets[i] as usize).cast::<i32>().read_unaligned();
+                            *dst.add(i) =
+                                host.add(offsets[i] as usize).cast::<i32>().read_unaligned();
                         }
                     }
                 }
@@ -522,7 +439,12 @@ unsafe fn load_slowly<W: Window, E: Elem, const N: usize>(cx: &mut Ctx, uop: &Uo
         let addr = *cx.reg::<W::Addr>(uop.r[0]);
         for (i, a) in addr.into_iter().enumerate() {
             if cx.mask >> i & 1 != 0 {
-                let p = match lane_pointer::<W>(cx, a.plus(uop.imm as u64).wide(), (E::BYTES * N) as u64, false) {
+                let p = match lane_pointer::<W>(
+                    cx,
+                    a.plus(uop.imm as u64).wide(),
+                    (E::BYTES * N) as u64,
+                    false,
+                ) {
                     Ok(p) => p,
                     Err(kind) => return cx.fail(kind, i as u32),
                 };
@@ -537,7 +459,12 @@ unsafe fn load_slowly<W: Window, E: Elem, const N: usize>(cx: &mut Ctx, uop: &Uo
 
 /// The host pointer of one access, or what is wrong with it.
 #[cold]
-pub(super) fn lane_pointer<W: Window>(cx: &Ctx, address: u64, n_bytes: u64, store: bool) -> Result<*mut u8, FaultKind> {
+pub(super) fn lane_pointer<W: Window>(
+    cx: &Ctx,
+    address: u64,
+    n_bytes: u64,
+    store: bool,
+) -> Result<*mut u8, FaultKind> {
     if let Some(p) = W::range(cx, address, n_bytes, n_bytes, store) {
         return Ok(p);
     }
@@ -547,25 +474,32 @@ pub(super) fn lane_pointer<W: Window>(cx: &Ctx, address: u64, n_bytes: u64, stor
     if store && W::range(cx, address, n_bytes, 1, false).is_some() {
         return Err(FaultKind::ReadOnly { address });
     }
-    let nearest = match W::SPACE {
-        Space::Shared => {
-            let size = u64::from(cx.shared_bytes);
-            let distance = address as u32 as i32;
-            let distance = if distance < 0 { i64::from(distance) } else { address as i64 - size as i64 };
-            Some(Nearest { base: 0, n_bytes: size, distance })
-        }
-        // An address just below an allocation has the slot before it.
-        Space::Global => {
-            let slot = address >> SLOT_SHIFT;
-            [slot, slot + 1].into_iter().filter(|s| *s < cx.n_views as u64).find_map(|s| {
-                // SAFETY: the slot is one of the views.
-                let size = unsafe { (*cx.views.add(s as usize)).n_bytes };
-                let base = s << SLOT_SHIFT;
-                let distance = if address >= base { (address - base) as i64 - size as i64 } else { -((base - address) as i64) };
-                (size > 0 && distance.unsigned_abs() < 1 << (SLOT_SHIFT - 1)).then_some(Nearest { base, n_bytes: size, distance })
-            })
-        }
-    };
+    let nearest =
+        match W::SPACE {
+            Space::Shared => {
+                let size = u64::from(cx.shared_bytes);
+                let distance = address as u32 as i32;
+                let distance =
+                    if distance < 0 { i64::from(distance) } else { address as i64 - size as i64 };
+                Some(Nearest { base: 0, n_bytes: size, distance })
+            }
+            // An address just below an allocation has the slot before it.
+            Space::Global => {
+                let slot = address >> SLOT_SHIFT;
+                [slot, slot + 1].into_iter().filter(|s| *s < cx.n_views as u64).find_map(|s| {
+                    // SAFETY: the slot is one of the views.
+                    let size = unsafe { (*cx.views.add(s as usize)).n_bytes };
+                    let base = s << SLOT_SHIFT;
+                    let distance = if address >= base {
+                        (address - base) as i64 - size as i64
+                    } else {
+                        -((base - address) as i64)
+                    };
+                    (size > 0 && distance.unsigned_abs() < 1 << (SLOT_SHIFT - 1))
+                        .then_some(Nearest { base, n_bytes: size, distance })
+                })
+            }
+        };
     Err(FaultKind::OutOfBounds { space: W::SPACE, address, n_bytes: n_bytes as u32, nearest })
 }
 
@@ -670,7 +604,11 @@ unsafe fn store_neighbours<L: Level, E: Elem, const N: usize>(cx: &mut Ctx, uop:
             let src = cx.reg::<u32>(uop.r[1]).cast::<i32>();
             for h in 0..2 {
                 let v = _mm512_loadu_epi32(src.add(16 * h));
-                _mm512_mask_storeu_epi32(p.wrapping_add(64 * h).cast(), (cx.mask >> (16 * h)) as u16, v);
+                _mm512_mask_storeu_epi32(
+                    p.wrapping_add(64 * h).cast(),
+                    (cx.mask >> (16 * h)) as u16,
+                    v,
+                );
             }
             return;
         }
@@ -698,7 +636,12 @@ unsafe fn store_slowly<W: Window, E: Elem, const N: usize>(cx: &mut Ctx, uop: &U
         let mut pointers = [std::ptr::null_mut(); LANES];
         for (i, a) in addr.into_iter().enumerate() {
             if cx.mask >> i & 1 != 0 {
-                pointers[i] = match lane_pointer::<W>(cx, a.plus(uop.imm as u64).wide(), (E::BYTES * N) as u64, true) {
+                pointers[i] = match lane_pointer::<W>(
+                    cx,
+                    a.plus(uop.imm as u64).wide(),
+                    (E::BYTES * N) as u64,
+                    true,
+                ) {
                     Ok(p) => p,
                     Err(kind) => return cx.fail(kind, i as u32),
                 };

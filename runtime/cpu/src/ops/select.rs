@@ -1,6 +1,9 @@
 //! Comparison and selection.
 
-#![allow(clippy::neg_cmp_op_on_partial_ord, reason = "the unordered comparisons are negations of ordered ones")]
+#![allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    reason = "the unordered comparisons are negations of ordered ones"
+)]
 
 use super::shapes::{cmp, sel};
 

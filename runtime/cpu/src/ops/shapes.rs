@@ -34,7 +34,9 @@ pub(crate) fn un<A: Lane, D: Lane, F: Fn(A) -> D>(f: F) -> Un<A, D, F> {
 pub(crate) fn bin<A: Lane, B: Lane, D: Lane, F: Fn(A, B) -> D>(f: F) -> Bin<A, B, D, F> {
     Bin(f, PhantomData)
 }
-pub(crate) fn tri<A: Lane, B: Lane, C: Lane, D: Lane, F: Fn(A, B, C) -> D>(f: F) -> Tri<A, B, C, D, F> {
+pub(crate) fn tri<A: Lane, B: Lane, C: Lane, D: Lane, F: Fn(A, B, C) -> D>(
+    f: F,
+) -> Tri<A, B, C, D, F> {
     Tri(f, PhantomData)
 }
 pub(crate) fn cmp<A: Lane, F: Fn(A, A) -> bool>(f: F) -> Cmp<A, F> {
@@ -85,7 +87,8 @@ impl<A: Lane, B: Lane, C: Lane, D: Lane, F: Fn(A, B, C) -> D> Shape for Tri<A, B
         let mut out = [D::default(); LANES];
         // SAFETY: by the contract of `run`.
         unsafe {
-            let (a, b, c) = (&*cx.reg::<A>(uop.r[1]), &*cx.reg::<B>(uop.r[2]), &*cx.reg::<C>(uop.r[3]));
+            let (a, b, c) =
+                (&*cx.reg::<A>(uop.r[1]), &*cx.reg::<B>(uop.r[2]), &*cx.reg::<C>(uop.r[3]));
             for i in 0..LANES {
                 out[i] = self.0(a[i], b[i], c[i]);
             }
@@ -159,25 +162,36 @@ pub(crate) unsafe fn store<L: Level, D: Lane>(cx: &mut Ctx, offset: u32, out: &[
 ///
 /// The machine has the features of `L`.
 #[inline(always)]
-pub(crate) unsafe fn blend<L: Level, D: Lane>(mask: u32, a: &[D; LANES], b: &[D; LANES]) -> [D; LANES] {
+pub(crate) unsafe fn blend<L: Level, D: Lane>(
+    mask: u32,
+    a: &[D; LANES],
+    b: &[D; LANES],
+) -> [D; LANES] {
     let mut out = [D::default(); LANES];
     #[cfg(target_arch = "x86_64")]
     if L::KIND == Simd::Avx512 {
         use std::arch::x86_64::*;
         // SAFETY: AVX-512 is there; the arrays have 32 lanes of 4 or 8 bytes.
         unsafe {
-            let (pa, pb, po) = (a.as_ptr().cast::<u8>(), b.as_ptr().cast::<u8>(), out.as_mut_ptr().cast::<u8>());
+            let (pa, pb, po) =
+                (a.as_ptr().cast::<u8>(), b.as_ptr().cast::<u8>(), out.as_mut_ptr().cast::<u8>());
             if size_of::<D>() == 4 {
                 for h in 0..2 {
                     let x = _mm512_loadu_si512(pa.add(64 * h).cast());
                     let y = _mm512_loadu_si512(pb.add(64 * h).cast());
-                    _mm512_storeu_si512(po.add(64 * h).cast(), _mm512_mask_blend_epi32((mask >> (16 * h)) as u16, y, x));
+                    _mm512_storeu_si512(
+                        po.add(64 * h).cast(),
+                        _mm512_mask_blend_epi32((mask >> (16 * h)) as u16, y, x),
+                    );
                 }
             } else {
                 for h in 0..4 {
                     let x = _mm512_loadu_si512(pa.add(64 * h).cast());
                     let y = _mm512_loadu_si512(pb.add(64 * h).cast());
-                    _mm512_storeu_si512(po.add(64 * h).cast(), _mm512_mask_blend_epi64((mask >> (8 * h)) as u8, y, x));
+                    _mm512_storeu_si512(
+                        po.add(64 * h).cast(),
+                        _mm512_mask_blend_epi64((mask >> (8 * h)) as u8, y, x),
+                    );
                 }
             }
         }
@@ -210,7 +224,8 @@ pub(crate) unsafe fn signs<L: Level>(lanes: &[u32; LANES]) -> u32 {
             if L::KIND == Simd::Avx2 {
                 let mut bits = 0;
                 for q in 0..4 {
-                    bits |= (_mm256_movemask_ps(_mm256_loadu_ps(p.add(8 * q).cast())) as u32) << (8 * q);
+                    bits |= (_mm256_movemask_ps(_mm256_loadu_ps(p.add(8 * q).cast())) as u32)
+                        << (8 * q);
                 }
                 return bits;
             }

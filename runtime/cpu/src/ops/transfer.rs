@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::memory::{Global, Shared, lane_pointer, neighbours};
+use super::memory::{lane_pointer, neighbours};
 use super::shapes::Shape;
+use super::space::{Global, Shared};
 use crate::program::{Ctx, Flow, LANES, PendingCopy, Uop};
 use crate::simd::Level;
 
@@ -21,7 +22,12 @@ impl Shape for RedAddF32 {
             let (addr, values) = (*cx.reg::<u64>(uop.r[0]), *cx.reg::<f32>(uop.r[1]));
             for i in 0..LANES {
                 if cx.mask >> i & 1 != 0 {
-                    let p = match lane_pointer::<Global>(cx, addr[i].wrapping_add(uop.imm as u64), 4, true) {
+                    let p = match lane_pointer::<Global>(
+                        cx,
+                        addr[i].wrapping_add(uop.imm as u64),
+                        4,
+                        true,
+                    ) {
                         Ok(p) => AtomicU32::from_ptr(p.cast()),
                         Err(kind) => return cx.fail(kind, i as u32),
                     };
@@ -42,7 +48,12 @@ impl Shape for AtomAddU32 {
             let (addr, values) = (*cx.reg::<u64>(uop.r[0]), *cx.reg::<u32>(uop.r[2]));
             for i in 0..LANES {
                 if cx.mask >> i & 1 != 0 {
-                    let p = match lane_pointer::<Global>(cx, addr[i].wrapping_add(uop.imm as u64), 4, true) {
+                    let p = match lane_pointer::<Global>(
+                        cx,
+                        addr[i].wrapping_add(uop.imm as u64),
+                        4,
+                        true,
+                    ) {
                         Ok(p) => AtomicU32::from_ptr(p.cast()),
                         Err(kind) => return cx.fail(kind, i as u32),
                     };
@@ -131,11 +142,19 @@ fn complete_copies(cx: &mut Ctx, n_left: usize) -> Flow {
     let n_done = queue.groups.len().saturating_sub(n_left);
     let done: Vec<PendingCopy> = queue.groups.drain(..n_done).flatten().collect();
     for copy in done {
-        let pointers = lane_pointer::<Shared>(cx, u64::from(copy.shared), u64::from(copy.n_bytes), true)
-            .and_then(|dst| Ok((dst, lane_pointer::<Global>(cx, copy.global, u64::from(copy.n_bytes), false)?)));
+        let pointers =
+            lane_pointer::<Shared>(cx, u64::from(copy.shared), u64::from(copy.n_bytes), true)
+                .and_then(|dst| {
+                    Ok((
+                        dst,
+                        lane_pointer::<Global>(cx, copy.global, u64::from(copy.n_bytes), false)?,
+                    ))
+                });
         match pointers {
             // SAFETY: both ranges were checked; shared and global memory do not overlap.
-            Ok((dst, src)) => unsafe { std::ptr::copy_nonoverlapping(src, dst, copy.n_bytes as usize) },
+            Ok((dst, src)) => unsafe {
+                std::ptr::copy_nonoverlapping(src, dst, copy.n_bytes as usize)
+            },
             Err(kind) => return cx.fail(kind, copy.lane),
         }
         let warp = cx.warp;

@@ -182,10 +182,16 @@ impl<const MODE: u8> Shape for Shuffle<MODE> {
             #[cfg(target_arch = "x86_64")]
             if L::KIND == Simd::Avx512 {
                 use std::arch::x86_64::*;
-                let (low, high) = (_mm512_loadu_epi32(a.as_ptr().cast()), _mm512_loadu_epi32(a.as_ptr().add(16).cast()));
+                let (low, high) = (
+                    _mm512_loadu_epi32(a.as_ptr().cast()),
+                    _mm512_loadu_epi32(a.as_ptr().add(16).cast()),
+                );
                 for h in 0..2 {
                     let idx = _mm512_loadu_epi32(from.as_ptr().add(16 * h).cast());
-                    _mm512_storeu_epi32(out.as_mut_ptr().add(16 * h).cast(), _mm512_permutex2var_epi32(low, idx, high));
+                    _mm512_storeu_epi32(
+                        out.as_mut_ptr().add(16 * h).cast(),
+                        _mm512_permutex2var_epi32(low, idx, high),
+                    );
                 }
                 store::<L, u32>(cx, uop.r[0], &out);
                 return Flow::Next;
