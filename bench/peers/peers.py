@@ -32,7 +32,7 @@ def eggine(binary, model, case, threads, repeats, folder):
     compared = [binary, "compare", engine, "--case", case, "--json"]
     compared = json.loads(subprocess.run(compared, capture_output=True, text=True).stdout)
     res = {"samples_ms": [ns / 1e6 for ns in bench["samples_ns"]], "kernels": bench["n_launches"]}
-    res["error"] = max(output["error"] for output in compared["outputs"])
+    res["error"] = max(output["max_relative"] for output in compared["outputs"])
     return res if seconds is None else {**res, "load_s": seconds}
 
 
