@@ -7,7 +7,7 @@ use eggine_codegen_ptx::{Chip, first_schedule, predict};
 use eggine_ir::{Region, Schedule};
 use eggine_rewrite::RegionCost;
 
-/// See the [module](self).
+/// Costs of regions: what was measured, else what the static model predicts, corrected by what it was off.
 pub struct Costs {
     chip: Chip,
     /// Regions for which no kernel could be made, or none was right.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::phases::PhaseReport;
 
-/// See the [module](self).
+/// The report of one compilation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The file written.

@@ -204,14 +204,25 @@ fn a_search_is_repeated_from_evidence() {
 #[test]
 fn an_interrupt_writes_the_best_engine_so_far_and_the_search_goes_on_later() {
     let folder = tempfile::tempdir().unwrap();
-    let (engine, evidence) = (folder.path().join("out.engine"), folder.path().join("evidence.sqlite"));
+    let (engine, evidence) =
+        (folder.path().join("out.engine"), folder.path().join("evidence.sqlite"));
     let (model, case) = (example("resnet50.onnx"), example("resnet50.case0.npz"));
-    let args = ["compile", path(&model), "-o", path(&engine), "--shapes-from", path(&case), "--quiet", "--json"];
+    let args = [
+        "compile",
+        path(&model),
+        "-o",
+        path(&engine),
+        "--shapes-from",
+        path(&case),
+        "--quiet",
+        "--json",
+    ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_eggine"));
     command.args(args).args(["--budget", "300s", "--evidence", path(&evidence)]);
     let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_secs(8));
-    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let interrupted =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(interrupted.success(), "the search was still going on");
     let output = child.wait_with_output().unwrap();
     let report: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
@@ -221,7 +232,8 @@ fn an_interrupt_writes_the_best_engine_so_far_and_the_search_goes_on_later() {
     succeeds(&eggine(&["compare", path(&engine), "--case", path(&case)]));
     // What was measured is not measured again.
     let budget = n_measured.to_string();
-    let again = eggine(&[&args[..], &["--budget", &budget, "--evidence", path(&evidence)]].concat());
+    let again =
+        eggine(&[&args[..], &["--budget", &budget, "--evidence", path(&evidence)]].concat());
     let again: serde_json::Value = serde_json::from_str(&succeeds(&again)).unwrap();
     assert!(again["n_measured"].as_u64().unwrap() < n_measured, "{again}");
 }

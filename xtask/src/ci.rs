@@ -23,7 +23,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "test",
-        args: &["test", "--workspace", "--locked"],
+        args: &["test", "--workspace", "--locked", "--no-fail-fast"],
         env: &[("INSTA_UPDATE", "no")],
     },
     Step {
