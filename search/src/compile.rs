@@ -393,6 +393,8 @@ impl Compilation<'_> {
     ) -> Result<(EngineParts, Option<Speedup>, bool), CompileError> {
         let job_hash = self.job_hash();
         let known = evidence.job(&job_hash)?.filter(|record| record.finished);
+        // The first cover, tuned, stays in the race: what was learned may mislead extraction.
+        let first_cover = covers[0].clone();
         let mut record = JobRecord { generations: Vec::new(), finished: false };
         for generation in 0..2 {
             if generation > 0 {
@@ -406,7 +408,7 @@ impl Compilation<'_> {
         }
         self.show("engines");
         let mut engines = Vec::new();
-        for cover in &covers {
+        for cover in std::iter::once(&first_cover).chain(&covers) {
             let engine = self.engine(cover, true)?;
             let new = engine.plan != first_engine.plan || engine.ptx != first_engine.ptx;
             if new && !engines.contains(&engine) {
