@@ -16,7 +16,7 @@ use crate::evidence::{Evidence, EvidenceError, Key, Row};
 use crate::phases::{Phase, Phases};
 
 /// Changes whenever verification or timing does: what was measured otherwise is not comparable.
-pub const METHOD: &str = "verify-1 timing-1";
+pub const METHOD: &str = "verify-1 timing-2";
 
 /// Oracles of the regions under search are kept up to this size.
 const ORACLE_CACHE_BYTES: usize = 1 << 30;
@@ -143,6 +143,8 @@ impl<'a> Workshop<'a> {
                 min_samples: 8,
                 max_samples: 32,
                 budget_ns: 40_000_000,
+                // Most challengers lose clearly: four runs each show it.
+                give_up_ratio: 1.25,
                 seed,
                 ..TimingPlan::default()
             },
@@ -252,18 +254,41 @@ impl<'a> Workshop<'a> {
             warm_oracles(oracles, subject, &fresh);
         });
         let incumbent = incumbent.map(Prepared::candidate);
-        let measured = phases.time(Phase::Measure, |_| {
-            measure(
-                device.as_mut(),
-                &subject.region,
-                &subject.hash,
-                &prepared.candidate(),
-                incumbent.as_ref(),
-                oracles,
-                options,
-                plan,
-            )
+        let mut measured = phases.time(Phase::Measure, |_| {
+            let (device, candidate) = (device.as_mut(), prepared.candidate());
+            let mut run = |plan: &TimingPlan| {
+                let (region, hash) = (&subject.region, subject.hash.as_str());
+                measure(
+                    device,
+                    region,
+                    hash,
+                    &candidate,
+                    incumbent.as_ref(),
+                    oracles,
+                    options,
+                    plan,
+                )
+            };
+            let first = run(plan)?;
+            if incumbent.is_none() || !first.wins() {
+                return Ok(first);
+            }
+            // Of many challengers some win by luck: a winner has to win again, over more rounds.
+            let longer = TimingPlan {
+                min_samples: 2 * plan.min_samples,
+                seed: plan.seed.wrapping_add(1),
+                ..plan.clone()
+            };
+            run(&longer)
         })?;
+        // A win by less than this is not worth a change that was measured alone.
+        const LEAST_GAIN: f64 = 0.01;
+        if let Some(race) = &mut measured.race
+            && race.decision == Decision::Faster
+            && race.ratio.is_none_or(|ratio| ratio.median > 1.0 - LEAST_GAIN)
+        {
+            race.decision = Decision::Undecided;
+        }
         if measured.accepted() {
             let known = (subject.hash.clone(), prepared.ptx_hash.clone());
             self.verified.insert(known, measured.before.clone());
