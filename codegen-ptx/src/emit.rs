@@ -2,10 +2,10 @@
 //!
 //! One virtual register per value, one fixed register per variable: an assignment of a value that
 //! nothing else uses is computed straight into the variable's register, a read that no assignment
-//! follows is the register itself ([`plan`]), so `acc = fma(a, b, acc)` is one instruction. Addresses
+//! follows is the register itself (`plan`), so `acc = fma(a, b, acc)` is one instruction. Addresses
 //! are computed once per buffer and index, where the index is defined, and step through counted loops by
-//! addition ([`memory`]). Statements keep their order. What nothing uses is removed at the end
-//! ([`cleanup`]), so lowering may compute more than it needs. Equal kernels give equal text.
+//! addition (`memory`). Statements keep their order. What nothing uses is removed at the end
+//! (`cleanup`), so lowering may compute more than it needs. Equal kernels give equal text.
 
 mod cleanup;
 mod expr;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: an expression is placed in the outermost scope that has all its operands, so what does
 //! not depend on a loop is computed before it; equal expressions are one value wherever one dominates
-//! the other; `i32` sums are kept in one canonical form ([`linear`]), with known bounds
+//! the other; `i32` sums are kept in one canonical form (`linear`), with known bounds
 //! ([`Builder::range`]). Variables, shuffles, stores and loads stay where they are written; a load from
 //! a buffer that the kernel does not write is shared with an equal one that dominates it.
 //!
