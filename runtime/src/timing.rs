@@ -181,6 +181,19 @@ pub enum Decision {
     Rejected,
 }
 
+impl Decision {
+    /// As in evidence and JSON: `faster`, `given-up`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            Decision::Faster => "faster",
+            Decision::Slower => "slower",
+            Decision::Undecided => "undecided",
+            Decision::GivenUp => "given-up",
+            Decision::Rejected => "rejected",
+        }
+    }
+}
+
 /// Samples of a race and what they show.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Race {

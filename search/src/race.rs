@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eggine_ir::{DType, Tensor};
-use eggine_runtime::timing::{Contestant, Decision, race};
+use eggine_runtime::timing::{Contestant, race};
 use eggine_runtime::{
     Device, DeviceError, Engine, EngineParts, IoSpec, RunError, Session, TimingPlan,
 };
@@ -67,19 +67,12 @@ impl Racer<'_> {
             let runs = session.time(1).map_err(device)?;
             Ok(runs.first().map_or(0, |run| i64::try_from(run.total_ns).unwrap_or(i64::MAX)))
         })?;
-        let decision = match raced.decision {
-            Decision::Faster => "faster",
-            Decision::Slower => "slower",
-            Decision::Undecided => "undecided",
-            Decision::GivenUp => "given-up",
-            Decision::Rejected => "rejected",
-        };
         let (low, ratio, high) =
             raced.ratio.map_or((f64::MAX, f64::MAX, f64::MAX), |it| (it.low, it.median, it.high));
         let row = EngineRow {
             samples_ns: raced.challenger.samples_ns,
             incumbent_ns: raced.incumbent.samples_ns,
-            decision: decision.to_owned(),
+            decision: raced.decision.name().to_owned(),
             ratio,
             low,
             high,

@@ -329,14 +329,7 @@ fn row(key: Key, measured: &Measured, origin: Origin<'_>) -> Row {
         Verdict::Accepted => "pass".to_owned(),
         other => format!("{}: {other}", other.name()),
     };
-    let decision = match measured.race.as_ref().map(|race| race.decision) {
-        None => "alone",
-        Some(Decision::Faster) => "faster",
-        Some(Decision::Slower) => "slower",
-        Some(Decision::Undecided) => "undecided",
-        Some(Decision::GivenUp) => "given-up",
-        Some(Decision::Rejected) => "rejected",
-    };
+    let decision = measured.race.as_ref().map_or("alone", |race| race.decision.name());
     let timing = measured.timing.as_ref();
     Row {
         key,
