@@ -16,9 +16,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use eggine::runtime::device::Checking;
+use eggine::runtime::device::{Checking, DeviceSpec, open_with};
 use eggine::search::Budget;
-use eggine::{CpuDevice, CpuOptions, Engine, Session};
+use eggine::{CpuOptions, Engine, Session};
 
 /// What every command may fail with.
 pub(crate) type CliError = Box<dyn Error + Send + Sync>;
@@ -126,9 +126,9 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> 
 /// Where an engine runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Device to run on.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
-    device: String,
+    /// Device to run on: cpu.
+    #[arg(long, default_value_t)]
+    device: DeviceSpec,
     /// Threads of the device [default: one per core].
     #[arg(long)]
     threads: Option<usize>,
@@ -146,7 +146,7 @@ impl DeviceArgs {
         let default = CpuOptions::default();
         let n_threads = self.threads.unwrap_or(default.n_threads);
         let checking = if self.check { Checking::Everything } else { Checking::Bounds };
-        let device = CpuDevice::new(CpuOptions { n_threads, checking, ..default });
-        Ok(Session::new(Box::new(device), &engine)?)
+        let device = open_with(&self.device, CpuOptions { n_threads, checking, ..default })?;
+        Ok(Session::new(device, &engine)?)
     }
 }

@@ -5,9 +5,11 @@
 
 mod cpu;
 mod fake;
+mod spec;
 
 pub use cpu::{Checking, CpuDevice, CpuOptions};
 pub use fake::{FakeClock, FakeDevice, FakeKernel, FakeMemory};
+pub use spec::{DeviceSpec, UnknownDevice, open, open_with};
 
 use bytes::Bytes;
 

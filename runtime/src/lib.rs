@@ -14,7 +14,9 @@ pub mod verify;
 
 pub use case::Case;
 pub use compare::{Comparison, compare};
-pub use device::{CpuDevice, Device, DeviceError, DevicePtr, FakeDevice, Launch, ModuleId};
+pub use device::{
+    CpuDevice, Device, DeviceError, DevicePtr, DeviceSpec, FakeDevice, Launch, ModuleId,
+};
 pub use engine::{Engine, EngineError, EngineParts, Manifest};
 pub use executor::{RunError, Session};
 pub use plan::{Arg, IoSpec, KernelPlan, Plan, Step};

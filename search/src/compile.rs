@@ -14,7 +14,7 @@ use eggine_codegen_ptx::{CPU_DEVICE, Target, classify, first_schedule, schedule_
 use eggine_ir::Schedule;
 use eggine_ir::onnx::{ImportError, ImportOptions, Imported, import};
 use eggine_rewrite::{Cover, KernelSpace, Options, RegionId, RewriteError, Soundness, optimise};
-use eggine_runtime::device::{CpuDevice, CpuOptions};
+use eggine_runtime::device::{CpuOptions, open_with};
 use eggine_runtime::{Device, DeviceError, Engine, EngineError, EngineParts, IoSpec, Verification};
 use rayon::prelude::*;
 
@@ -151,7 +151,7 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
     })?;
     let model_hash = phases.time(Phase::Import, |_| model_hash(job))?;
     let open_device = || -> Result<Box<dyn Device>, DeviceError> {
-        Ok(Box::new(CpuDevice::new(cpu_options(job.device_threads))))
+        open_with(&job.device, cpu_options(job.device_threads))
     };
     let workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
     let mut compilation = Compilation {

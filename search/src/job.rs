@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use eggine_runtime::DeviceSpec;
+
 use crate::progress::ProgressMode;
 
 /// How long to search.
@@ -39,6 +41,8 @@ pub struct Job {
     pub budget: Budget,
     /// Seed of everything random: the search and the test inputs.
     pub seed: u64,
+    /// Where candidates are verified and measured.
+    pub device: DeviceSpec,
     /// Threads of the compiler: agents, extraction, lowering. `None` for one per core. Does not change
     /// the result.
     pub threads: Option<usize>,
@@ -63,6 +67,7 @@ impl Job {
             shapes: BTreeMap::new(),
             budget: Budget::First,
             seed: 0,
+            device: DeviceSpec::Cpu,
             threads: None,
             device_threads: None,
             evidence: None,

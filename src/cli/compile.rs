@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use eggine::runtime::DeviceSpec;
 use eggine::search::{Budget, Job, ProgressMode, Report};
 use eggine::{Case, Engine};
 
@@ -16,9 +17,9 @@ pub(crate) struct Args {
     /// The engine to write.
     #[arg(short, long, value_name = "ENGINE")]
     output: PathBuf,
-    /// Device to verify and measure on.
-    #[arg(long, default_value = "cpu", value_parser = ["cpu"])]
-    device: String,
+    /// Device to verify and measure on: cpu.
+    #[arg(long, default_value_t)]
+    device: DeviceSpec,
     /// A time (60s, 2m), a number of measurements, or 0: the first choice, verified but unmeasured.
     #[arg(long, default_value = "0", value_parser = super::parse_budget)]
     budget: Budget,
@@ -74,7 +75,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         }
     }
     (job.budget, job.seed) = (args.budget, args.seed);
-    (job.threads, job.device_threads) = (args.threads, args.device_threads);
+    (job.device, job.threads, job.device_threads) =
+        (args.device, args.threads, args.device_threads);
     (job.target, job.fast_math) = (args.target.clone(), args.fast_math);
     job.evidence = evidence_path(args)?;
     job.progress = if args.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
