@@ -5,6 +5,7 @@
 //! to its class. Which neighbours there are is not known here: code generation passes them in as
 //! [`Moves`], because it knows which schedules are legal.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,6 +25,26 @@ pub trait Moves: Send + Sync {
 
     /// The legal schedules that move number `index` makes of `schedule`, nearest first.
     fn neighbours(&self, index: usize, region: &Region, schedule: &Schedule) -> Vec<Schedule>;
+
+    /// The legal schedules of all moves, by name of the move, in the order of the moves.
+    fn all(&self, region: &Region, schedule: &Schedule) -> Vec<(&'static str, Schedule)> {
+        let of_move = |(index, &name): (usize, &&'static str)| {
+            let found = self.neighbours(index, region, schedule);
+            found.into_iter().map(move |next| (name, next))
+        };
+        self.names().iter().enumerate().flat_map(of_move).collect()
+    }
+}
+
+/// A schedule that nobody considered yet, one move away from one that somebody did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// From which schedule.
+    pub parent: KernelId,
+    /// By which move.
+    pub step: &'static str,
+    /// The schedule.
+    pub schedule: Schedule,
 }
 
 /// A schedule that somebody considered.
@@ -88,6 +109,10 @@ impl fmt::Display for KernelNode {
 struct Catalogue {
     region: Arc<Region>,
     considered: PrimaryMap<KernelId, Considered>,
+    /// The schedules of `considered` and of `open`.
+    known: BTreeSet<Schedule>,
+    /// See [`KernelSpace::open`].
+    open: Vec<Open>,
     /// The next move to try at each schedule; past the last move it has been expanded.
     next_move: Vec<usize>,
 }
@@ -197,8 +222,12 @@ fn add(
     schedule: Schedule,
     parent: Option<(KernelId, &'static str)>,
 ) -> Option<KernelId> {
-    if egraph.analysis.considered.values().any(|known| known.schedule == schedule) {
-        return None;
+    if !egraph.analysis.known.insert(schedule) {
+        let before = egraph.analysis.open.len();
+        egraph.analysis.open.retain(|open| open.schedule != schedule);
+        if egraph.analysis.open.len() == before {
+            return None;
+        }
     }
     let id = egraph.analysis.considered.push(Considered { schedule, parent });
     egraph.analysis.next_move.push(0);
@@ -214,6 +243,8 @@ impl KernelSpace {
         let catalogue = Catalogue {
             region: Arc::new(region),
             considered: PrimaryMap::new(),
+            known: BTreeSet::new(),
+            open: Vec::new(),
             next_move: Vec::new(),
         };
         let mut egraph = KernelEGraph::new(catalogue);
@@ -291,6 +322,34 @@ impl KernelSpace {
                 neighbours.into_iter().filter(unknown).map(move |schedule| (parent, name, schedule))
             })
         })
+    }
+
+    /// Makes the neighbours of a schedule [`open`](Self::open), as far as they are unknown.
+    pub fn expand(&mut self, id: KernelId) {
+        let schedule = self.get(id).schedule;
+        let neighbours = self.moves.all(self.region(), &schedule);
+        let catalogue = &mut self.egraph.analysis;
+        for (step, schedule) in neighbours {
+            if catalogue.known.insert(schedule) {
+                catalogue.open.push(Open { parent: id, step, schedule });
+            }
+        }
+    }
+
+    /// Neighbours of [expanded](Self::expand) schedules that nobody considered yet, in order of
+    /// discovery.
+    pub fn open(&self) -> &[Open] {
+        &self.egraph.analysis.open
+    }
+
+    /// Whether a schedule was considered or is open.
+    pub fn is_known(&self, schedule: &Schedule) -> bool {
+        self.egraph.analysis.known.contains(schedule)
+    }
+
+    /// Legal schedules one move away from any schedule of the region, known or not.
+    pub fn neighbours(&self, schedule: &Schedule) -> Vec<(&'static str, Schedule)> {
+        self.moves.all(self.region(), schedule)
     }
 
     /// How many e-nodes the class of the kernel has: its schedules and the region.

@@ -29,11 +29,11 @@ pub use cost::{Fingerprint, RegionCost, fingerprint};
 pub use cover::{Cover, RegionId, TensorDef, TensorId};
 pub use derivation::{Claim, Derivation, ReplayError, SegmentProof};
 pub use facts::{Conflict, EGraph, Facts, Sort, Typing, ValueFacts};
-pub use kernel_egraph::{Considered, KernelId, KernelNode, KernelSpace, Moves};
+pub use kernel_egraph::{Considered, KernelId, KernelNode, KernelSpace, Moves, Open};
 pub use lang::{ENode, has_attrs, parse_attrs, print_attrs};
 pub use literal::{Literal, MAX_ELEMS as MAX_LITERAL_ELEMS, NotALiteral};
 pub use lower::{Lowered, lower};
-pub use optimise::{Options, RewriteError, optimise, random_cover};
+pub use optimise::{Optimiser, Options, RewriteError, optimise, random_cover};
 pub use rule::{
     Binding, CompiledRule, DTypeSpec, Derive, Derived, Match, Rule, RuleError, Scope, Soundness,
     VarSpec, VarType, compile_all,

@@ -80,44 +80,70 @@ pub enum RewriteError {
 /// # Errors
 ///
 /// See [`RewriteError`].
-#[tracing::instrument(skip_all, fields(n_nodes = graph.nodes.len()))]
 pub fn optimise(
     graph: &Graph,
     costs: &dyn RegionCost,
     options: &Options,
 ) -> Result<Vec<Cover>, RewriteError> {
-    let memo = CostMemo::new(costs);
-    let prepared = Prepared::new(graph, options)?;
-    let extracted: Vec<Vec<SegmentCover>> = (prepared.segments.par_iter())
-        .map(|segment| {
-            let mut pricer = Pricer::new(&segment.space, &memo);
-            let found = best_plans(&mut pricer, options.k)?;
-            Ok(found.iter().map(|found| SegmentCover::new(segment, found)).collect())
-        })
-        .collect::<Result<_, RewriteError>>()?;
-    tracing::debug!(
-        n_regions_priced = memo.len(),
-        n_segments = prepared.segments.len(),
-        "extracted"
-    );
-    // The best of every segment, then the alternatives that cost least, one segment at a time.
-    let mut picks: Vec<(f64, Vec<usize>)> = vec![(0.0, vec![0; extracted.len()])];
-    for (segment, covers) in extracted.iter().enumerate() {
-        let n_places =
-            prepared.cut.instances.iter().filter(|at| at.segment == segment).count() as f64;
-        for (alternative, cover) in covers.iter().enumerate().skip(1) {
-            let mut pick = vec![0; extracted.len()];
-            pick[segment] = alternative;
-            picks.push((n_places * (cover.cost_ns - covers[0].cost_ns), pick));
-        }
+    Optimiser::new(graph, options)?.covers(costs, options.k)
+}
+
+/// A saturated model, from which covers are extracted as costs become known.
+pub struct Optimiser<'a> {
+    prepared: Prepared<'a>,
+}
+
+impl<'a> Optimiser<'a> {
+    /// Cuts the model into segments and saturates them; `options.k` and `options.seed` have no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`RewriteError::Rule`] and [`RewriteError::Unsound`].
+    #[tracing::instrument(skip_all, fields(n_nodes = graph.nodes.len()))]
+    pub fn new(graph: &'a Graph, options: &Options) -> Result<Self, RewriteError> {
+        Ok(Self { prepared: Prepared::new(graph, options)? })
     }
-    picks.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let assemble = |pick: &[usize]| {
-        let covers: Vec<&SegmentCover> =
-            pick.iter().zip(&extracted).map(|(&i, covers)| &covers[i]).collect();
-        prepared.assemble(&covers)
-    };
-    Ok(picks.iter().take(options.k.max(1)).map(|(_, pick)| assemble(pick)).collect())
+
+    /// The best covers under these costs, best first, at most `k`, at least one.
+    ///
+    /// # Errors
+    ///
+    /// [`RewriteError::NoKernel`].
+    #[tracing::instrument(skip_all)]
+    pub fn covers(&self, costs: &dyn RegionCost, k: usize) -> Result<Vec<Cover>, RewriteError> {
+        let prepared = &self.prepared;
+        let memo = CostMemo::new(costs);
+        let extracted: Vec<Vec<SegmentCover>> = (prepared.segments.par_iter())
+            .map(|segment| {
+                let mut pricer = Pricer::new(&segment.space, &memo);
+                let found = best_plans(&mut pricer, k)?;
+                Ok(found.iter().map(|found| SegmentCover::new(segment, found)).collect())
+            })
+            .collect::<Result<_, RewriteError>>()?;
+        tracing::debug!(
+            n_regions_priced = memo.len(),
+            n_segments = prepared.segments.len(),
+            "extracted"
+        );
+        // The best of every segment, then the alternatives that cost least, one segment at a time.
+        let mut picks: Vec<(f64, Vec<usize>)> = vec![(0.0, vec![0; extracted.len()])];
+        for (segment, covers) in extracted.iter().enumerate() {
+            let n_places =
+                prepared.cut.instances.iter().filter(|at| at.segment == segment).count() as f64;
+            for (alternative, cover) in covers.iter().enumerate().skip(1) {
+                let mut pick = vec![0; extracted.len()];
+                pick[segment] = alternative;
+                picks.push((n_places * (cover.cost_ns - covers[0].cost_ns), pick));
+            }
+        }
+        picks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let assemble = |pick: &[usize]| {
+            let covers: Vec<&SegmentCover> =
+                pick.iter().zip(&extracted).map(|(&i, covers)| &covers[i]).collect();
+            prepared.assemble(&covers)
+        };
+        Ok(picks.iter().take(k.max(1)).map(|(_, pick)| assemble(pick)).collect())
+    }
 }
 
 /// A cover drawn at random, whatever kernels exist: it must mean the same as the model. For tests.
