@@ -86,8 +86,19 @@ impl RuleSet {
     ///
     /// The first row that is not a rule.
     pub fn new(tables: &[&'static [Rule]], soundness: Soundness) -> Result<Self, RuleError> {
-        let rows =
-            tables.iter().flat_map(|table| table.iter()).filter(|row| row.soundness <= soundness);
+        Self::from_rows(tables.iter().flat_map(|table| table.iter()), soundness)
+    }
+
+    /// Compiles those rows that `soundness` permits.
+    ///
+    /// # Errors
+    ///
+    /// The first row that is not a rule.
+    pub fn from_rows(
+        rows: impl IntoIterator<Item = &'static Rule>,
+        soundness: Soundness,
+    ) -> Result<Self, RuleError> {
+        let rows = rows.into_iter().filter(|row| row.soundness <= soundness);
         Ok(Self(compile_all(rows)?.into_iter().map(Arc::new).collect()))
     }
 

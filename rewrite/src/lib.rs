@@ -21,9 +21,11 @@ mod literal;
 mod lower;
 mod optimise;
 mod rule;
+pub mod rule_file;
 pub mod rules;
 mod saturate;
 mod segment;
+pub mod soundness;
 
 pub use cost::{Fingerprint, RegionCost, fingerprint};
 pub use cover::{Cover, RegionId, TensorDef, TensorId};

@@ -21,7 +21,8 @@ use crate::extract::space::{Space, TensorClassId};
 use crate::facts::Conflict;
 use crate::lower::{Lowered, lower};
 use crate::rule::{RuleError, Soundness};
-use crate::saturate::{Limits, Saturation, saturate};
+use crate::rule_file::Fuel;
+use crate::saturate::{Limits, Saturation, saturate_with_fuel};
 use crate::segment::{Instance, Segments, segments};
 
 /// What to optimise for, and how far.
@@ -39,6 +40,8 @@ pub struct Options {
     pub iter_limit: usize,
     /// Who rewrites, in the order in which proposals are applied. `None`: the built-in agents.
     pub agents: Option<Vec<Arc<dyn Agent>>>,
+    /// Applications of users' rules; `None`: as many as there are.
+    pub rule_fuel: Option<Fuel>,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             node_limit: 20_000,
             iter_limit: 12,
             agents: None,
+            rule_fuel: None,
         }
     }
 }
@@ -196,21 +200,28 @@ impl<'a> Prepared<'a> {
             budget: Budget { n_proposals: options.node_limit },
         };
         let cut = segments(graph);
-        let segments = (cut.graphs.par_iter())
-            .map(|graph| {
-                let mut lowered = lower(graph);
-                let saturation = saturate(&mut lowered.egraph, &agents, limits)?;
-                let space = Space::new(&lowered);
-                tracing::debug!(
-                    n_operators = graph.nodes.len(),
-                    n_nodes = lowered.egraph.total_size(),
-                    n_rounds = saturation.n_iterations,
-                    stop = ?saturation.stop,
-                    "saturated a segment"
-                );
-                Ok(Segment { graph: graph.clone(), lowered, saturation, space })
-            })
-            .collect::<Result<_, RewriteError>>()?;
+        let saturated = |graph: &Graph, fuel: &mut Option<Fuel>| -> Result<Segment, RewriteError> {
+            let mut lowered = lower(graph);
+            let saturation = saturate_with_fuel(&mut lowered.egraph, &agents, limits, fuel)?;
+            let space = Space::new(&lowered);
+            tracing::debug!(
+                n_operators = graph.nodes.len(),
+                n_nodes = lowered.egraph.total_size(),
+                n_rounds = saturation.n_iterations,
+                stop = ?saturation.stop,
+                "saturated a segment"
+            );
+            Ok(Segment { graph: graph.clone(), lowered, saturation, space })
+        };
+        let segments = match options.rule_fuel {
+            None => cut
+                .graphs
+                .par_iter()
+                .map(|graph| saturated(graph, &mut None))
+                .collect::<Result<_, _>>(),
+            // What one segment burns the next one lacks: in their order, not in parallel.
+            mut fuel => cut.graphs.iter().map(|graph| saturated(graph, &mut fuel)).collect(),
+        }?;
         Ok(Self { graph, cut, segments })
     }
 }

@@ -11,6 +11,7 @@ use crate::RewriteError;
 use crate::agent::{Agent, AgentLog, Budget, Proposal, View};
 use crate::facts::EGraph;
 use crate::rule::{CompiledRule, Match};
+use crate::rule_file::{Fuel, USER_AGENT};
 
 /// Where saturation stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +68,21 @@ pub struct Saturation {
 /// # Errors
 ///
 /// [`RewriteError::Unsound`] if a rule equated two types.
-#[tracing::instrument(skip_all, fields(n_agents = agents.len()))]
 pub fn saturate(
     egraph: &mut EGraph,
     agents: &[Arc<dyn Agent>],
     limits: Limits,
+) -> Result<Saturation, RewriteError> {
+    saturate_with_fuel(egraph, agents, limits, &mut None)
+}
+
+/// As [`saturate`], with at most `fuel` applications of users' rules; what is left of it stays there.
+#[tracing::instrument(skip_all, fields(n_agents = agents.len()))]
+pub(crate) fn saturate_with_fuel(
+    egraph: &mut EGraph,
+    agents: &[Arc<dyn Agent>],
+    limits: Limits,
+    fuel: &mut Option<Fuel>,
 ) -> Result<Saturation, RewriteError> {
     let mut logs: Vec<AgentLog> = (agents.iter())
         .map(|agent| AgentLog { agent: agent.name(), n_proposed: 0, n_applied: 0 })
@@ -89,12 +100,19 @@ pub fn saturate(
             for proposal in proposals.into_iter().take(limits.budget.n_proposals) {
                 log.n_proposed += 1;
                 let Proposal::Apply { rule, at } = proposal else { continue };
+                let fuel = fuel.as_mut().filter(|_| log.agent == USER_AGENT);
+                if fuel.as_ref().is_some_and(|fuel| fuel.0 == 0) {
+                    continue;
+                }
                 if egraph.total_size() >= limits.n_nodes {
                     stop = Stop::Nodes;
                     break 'rounds;
                 }
                 if let Some(right) = rule.apply(egraph, &at) {
                     log.n_applied += 1;
+                    if let Some(fuel) = fuel {
+                        fuel.0 -= 1;
+                    }
                     tracing::trace!(agent = log.agent, rule = rule.row.name, class = %at.class, "applied");
                     steps.push(Step { agent: log.agent, round: n_iterations, rule, at, right });
                 }

@@ -9,4 +9,5 @@ mod files;
 mod kernels;
 mod models;
 mod roofline;
+mod rule_files;
 mod soundness;
