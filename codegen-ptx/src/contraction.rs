@@ -8,15 +8,13 @@
 
 mod loader;
 mod problem;
+mod shape;
 
-use std::collections::BTreeSet;
-
-use eggine_ir::graph::OpClass;
+use eggine_ir::Graph;
 use eggine_ir::schedule::ContractionSchedule;
-use eggine_ir::{Graph, NodeKind, Value};
 
 use crate::bindings::Binding;
-use crate::index::moves::{self, Inside};
+use crate::index::moves::Inside;
 use crate::index::{Atom, Index};
 use crate::kir::{Buffer, Builder, Kernel, Val, Var};
 use crate::lower::{Illegal, check_threads, parameter};
@@ -25,91 +23,7 @@ use eggine_ir::DType;
 use loader::{Mode, mode};
 pub(crate) use problem::Problem;
 use problem::{Axis, Product, Side, extents_of, n_of};
-
-/// What the static model needs to know of one product.
-pub(crate) struct ProductShape {
-    pub(crate) n_k: usize,
-    /// Lanes that the loaders of both operands move at once.
-    pub(crate) lanes_m: usize,
-    pub(crate) lanes_n: usize,
-    /// Whether the loader computes conditions.
-    pub(crate) is_tapped_m: bool,
-    pub(crate) is_tapped_n: bool,
-    /// What the loader computes for one element.
-    pub(crate) per_elem_m: PerElem,
-    pub(crate) per_elem_n: PerElem,
-}
-
-/// Operations and loads for one element.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct PerElem {
-    pub(crate) n_ops: f64,
-    pub(crate) n_loads: f64,
-}
-
-impl PerElem {
-    /// Of everything that `values` are computed from, up to and without the nodes in `seen`, which grows.
-    fn of(graph: &Graph, values: &[Value], seen: &mut BTreeSet<Value>) -> Self {
-        let mut total = PerElem::default();
-        let mut open: Vec<Value> = values.to_vec();
-        while let Some(value) = open.pop() {
-            if !seen.insert(value) {
-                continue;
-            }
-            match &graph.nodes[value].kind {
-                NodeKind::Input { .. } => total.n_loads += 1.0,
-                NodeKind::Const(_) => {}
-                NodeKind::Apply(op, attrs, args) => {
-                    // Each tap of a window is a load and a step of the fold.
-                    let taps: usize = match op.spec().class {
-                        OpClass::Window => moves::summed(graph, *op, attrs, args).iter().product(),
-                        _ => 1,
-                    };
-                    total.n_loads += (taps - 1) as f64;
-                    total.n_ops += crate::predict::ops_of(*op) + (taps - 1) as f64;
-                    open.extend(args);
-                }
-            }
-        }
-        total
-    }
-}
-
-/// What the static model needs to know of a contraction under a schedule.
-pub(crate) struct Shape {
-    pub(crate) n_blocks: usize,
-    /// Elements of the result.
-    pub(crate) n_results: usize,
-    pub(crate) products: Vec<ProductShape>,
-    /// What the epilogue computes for one element.
-    pub(crate) epilogue: PerElem,
-}
-
-/// See [`Shape`].
-pub(crate) fn shape(graph: &Graph, s: &ContractionSchedule) -> Option<Shape> {
-    let mut problem = problem_of(graph, s)?;
-    let modes = modes(&mut problem, graph, s);
-    let blocks =
-        n_of(&problem.m).div_ceil(s.tile_m as usize) * n_of(&problem.n).div_ceil(s.tile_n as usize);
-    let mut behind: BTreeSet<Value> = problem.products.iter().map(|product| product.node).collect();
-    let epilogue = PerElem::of(graph, &graph.outputs, &mut behind);
-    let of_side = |side: &Side| PerElem::of(graph, &[side.node], &mut BTreeSet::new());
-    let products = problem.products.iter().zip(&modes).map(|(product, [m, n])| ProductShape {
-        n_k: product.n_k(),
-        per_elem_m: of_side(&product.m_side),
-        per_elem_n: of_side(&product.n_side),
-        lanes_m: m.lanes(),
-        lanes_n: n.lanes(),
-        is_tapped_m: !product.m_side.inside.is_empty(),
-        is_tapped_n: !product.n_side.inside.is_empty(),
-    });
-    Some(Shape {
-        n_blocks: blocks * n_of(&problem.batch),
-        n_results: n_of(&problem.m) * n_of(&problem.n) * n_of(&problem.batch),
-        products: products.collect(),
-        epilogue,
-    })
-}
+pub(crate) use shape::shape;
 
 fn problem_of(graph: &Graph, s: &ContractionSchedule) -> Option<Problem> {
     let problem = Problem::of(graph)?;
@@ -165,6 +79,23 @@ fn n_threads(s: &ContractionSchedule) -> u32 {
     (s.tile_m / s.thread_m.max(1)) * (s.tile_n / s.thread_n.max(1))
 }
 
+/// Shared memory of a block.
+fn shared_bytes(modes: &[[Mode; 2]], s: &ContractionSchedule) -> usize {
+    let of = |[a, b]: &[Mode; 2]| {
+        shared_elems(a, s.tile_m as usize, s.tile_k as usize)
+            + shared_elems(b, s.tile_n as usize, s.tile_k as usize)
+    };
+    modes.iter().map(of).max().unwrap_or(0) * s.stages as usize * 4
+}
+
+/// Registers of a thread, about: accumulators, both fragments, prefetched elements, and some 40 for
+/// addresses and conditions.
+fn n_regs(n_products: usize, s: &ContractionSchedule) -> usize {
+    let staged = (s.tile_k * (s.tile_m + s.tile_n)).div_ceil(n_threads(s)) as usize;
+    let accumulators = n_products * (s.thread_m * s.thread_n) as usize;
+    accumulators + (s.thread_m + s.thread_n) as usize + staged + 40
+}
+
 /// Whether a schedule fits.
 pub(crate) fn check(graph: &Graph, s: &ContractionSchedule) -> Result<(), Illegal> {
     let power = |x: u32, least: u32, most: u32| x.is_power_of_two() && (least..=most).contains(&x);
@@ -191,15 +122,7 @@ pub(crate) fn check(graph: &Graph, s: &ContractionSchedule) -> Result<(), Illega
         return Err(Illegal::Family { family: "contraction" });
     };
     let modes = modes(&mut problem, graph, s);
-    let elems: usize = modes
-        .iter()
-        .map(|[a, b]| {
-            shared_elems(a, s.tile_m as usize, s.tile_k as usize)
-                + shared_elems(b, s.tile_n as usize, s.tile_k as usize)
-        })
-        .max()
-        .unwrap_or(0);
-    let needed = elems * s.stages as usize * 4;
+    let needed = shared_bytes(&modes, s);
     if needed > 48 << 10 {
         return Err(Illegal::Resource {
             resource: "bytes of shared memory",
@@ -207,10 +130,7 @@ pub(crate) fn check(graph: &Graph, s: &ContractionSchedule) -> Result<(), Illega
             available: 48 << 10,
         });
     }
-    // Accumulators, both fragments, prefetched elements, and some 40 for addresses and conditions.
-    let staged = (s.tile_k * (s.tile_m + s.tile_n)).div_ceil(n_threads(s)) as usize;
-    let accumulators = problem.products.len() * (s.thread_m * s.thread_n) as usize;
-    let needed = accumulators + (s.thread_m + s.thread_n) as usize + staged + 40;
+    let needed = n_regs(problem.products.len(), s);
     let available = (65536 / n_threads(s) as usize).min(255);
     if needed > available {
         return Err(Illegal::Resource { resource: "registers per thread", needed, available });

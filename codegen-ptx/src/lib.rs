@@ -20,5 +20,5 @@ pub use lower::{
     Family, Illegal, LowerError, Lowered, check, classify, first_choices, first_schedule, lower,
     neighbours, schedule_of,
 };
-pub use predict::{CPU_DEVICE, Chip, H200, Prediction, predict};
+pub use predict::{CPU_DEVICE, Chip, GpuChip, H200, Prediction, UnknownChip, predict};
 pub use target::Target;
