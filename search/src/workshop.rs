@@ -12,7 +12,7 @@ use eggine_runtime::{
     VerifyOptions,
 };
 
-use crate::evidence::{Evidence, EvidenceError, Key, Row};
+use crate::evidence::{Conditions, Evidence, EvidenceError, Key, Row};
 use crate::phases::{Phase, Phases};
 
 /// Changes whenever verification or timing does: what was measured otherwise is not comparable.
@@ -175,6 +175,7 @@ impl<'a> Workshop<'a> {
             ptx: prepared.ptx_hash.clone(),
             device: self.device_identity.clone(),
             method: METHOD.to_owned(),
+            conditions: Conditions::default(),
         }
     }
 
@@ -231,8 +232,7 @@ impl<'a> Workshop<'a> {
             None => {
                 let row = self.measure(key, subject, prepared, incumbent, origin)?;
                 self.counts.n_measured += 1;
-                self.phases.time(Phase::Evidence, |_| evidence.insert(&row))?;
-                row
+                self.phases.time(Phase::Evidence, |_| evidence.keep(row))?
             }
         };
         self.counts.n_rejected += u64::from(!row.passed());
@@ -293,7 +293,7 @@ impl<'a> Workshop<'a> {
             let known = (subject.hash.clone(), prepared.ptx_hash.clone());
             self.verified.insert(known, measured.before.clone());
         }
-        Ok(row(key, &measured, origin))
+        Ok(row(key, options.seed, &measured, origin))
     }
 }
 
@@ -324,7 +324,7 @@ fn warm_oracles(oracles: &OracleCache, subject: &Subject, options: &VerifyOption
     }
 }
 
-fn row(key: Key, measured: &Measured, origin: Origin<'_>) -> Row {
+fn row(key: Key, seed: u64, measured: &Measured, origin: Origin<'_>) -> Row {
     let verdict = match measured.verdict() {
         Verdict::Accepted => "pass".to_owned(),
         other => format!("{}: {other}", other.name()),
@@ -334,6 +334,7 @@ fn row(key: Key, measured: &Measured, origin: Origin<'_>) -> Row {
     Row {
         key,
         verdict,
+        seed: Some(seed),
         samples_ns: timing.map_or_else(Vec::new, |timing| timing.samples_ns.clone()),
         incumbent_ns: measured
             .race
