@@ -110,6 +110,17 @@ pub(crate) fn parse_shape(text: &str) -> Result<(String, Vec<usize>), String> {
     Ok((name.to_owned(), extents.map_err(|_| expected())?))
 }
 
+/// `1048576`, `512K`, `512M`, `2G`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let units = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];
+    let unit = units.iter().find(|(letter, _)| text.ends_with(*letter));
+    let number = text.trim_end_matches(['K', 'M', 'G']);
+    let number: Option<u64> = number.parse().ok();
+    number
+        .and_then(|it| it.checked_mul(unit.map_or(1, |unit| unit.1)))
+        .ok_or_else(|| format!("expected a number of bytes such as 512M, found `{text}`"))
+}
+
 /// Where evidence is kept unless `--evidence` says otherwise.
 pub(crate) fn default_evidence() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|it| it.is_absolute());

@@ -1,8 +1,7 @@
-//! The compilation: import, covers, first choices, search, whole engines, the file.
+//! The compilation: import, first choices, the swarm, races of whole engines, the file.
 //!
-//! A search has two generations. The first extracts with predicted costs and tunes the best cover's
-//! regions; the second extracts again with what was measured and tunes what is new. Then the best few
-//! engines are raced as wholes on the device, since parts that are fast alone may be slow together.
+//! A job that was finished before is not searched again: the evidence holds its [recipe](crate::recipe),
+//! which is followed if it still leads to the very kernels that were verified then.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,32 +9,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use eggine_codegen_ptx::{CPU_DEVICE, Target, classify, first_schedule, schedule_of};
+use eggine_codegen_ptx::{CPU_DEVICE, Target};
 use eggine_ir::Schedule;
 use eggine_ir::onnx::{ImportError, ImportOptions, Imported, import};
-use eggine_rewrite::{Cover, KernelSpace, Options, RegionId, RewriteError, Soundness, optimise};
+use eggine_rewrite::{Optimiser, RewriteError, Soundness};
 use eggine_runtime::device::{CpuOptions, open_with};
-use eggine_runtime::{Device, DeviceError, Engine, EngineError, EngineParts, IoSpec, Verification};
-use rayon::prelude::*;
+use eggine_runtime::{Device, DeviceError, Engine, EngineError, EngineParts, IoSpec};
 
-use crate::assemble::{AssembleError, Choice, Facts, assemble};
+use crate::agents;
+use crate::assemble::{AssembleError, Facts};
 use crate::costs::Costs;
-use crate::evidence::{Evidence, EvidenceError, JobRecord};
+use crate::evidence::{Evidence, EvidenceError, JobRecord, Note};
+use crate::floor::{Floor, Limits};
 use crate::job::{Budget, Job};
-use crate::lab::{Limits, RealLab};
-use crate::moves::CodegenMoves;
+use crate::lessons::Lessons;
 use crate::phases::{Phase, Phases};
 use crate::progress::{Progress, Snapshot};
 use crate::race::{Racer, faster};
-use crate::report::{Report, Speedup};
-use crate::tune::{Arm, tune};
-use crate::workshop::{METHOD, Origin, Prepared, Subject, Workshop, WorkshopError, prepare};
+use crate::recipe::Recipe;
+use crate::report::{Report, SearchReport, Speedup};
+use crate::select::Selection;
+use crate::swarm::{self, Swarm};
+use crate::workshop::{METHOD, Workshop, WorkshopError};
 
-/// Covers kept for the comparison of whole engines.
-const N_COVERS: usize = 2;
-
-/// How often extraction is repeated when a region that it chose turns out to have no right kernel.
-const MAX_RETRIES: usize = 8;
+/// Covers compared in a search at one time.
+const N_COVERS: usize = 8;
 
 /// Why a model cannot be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +77,26 @@ pub enum CompileError {
         /// Why.
         source: std::io::Error,
     },
+    /// No engine is small enough.
+    #[error(
+        "the smallest engine found needs {needed_bytes} bytes of device memory ({arena_bytes} for tensors, {weights_bytes} for weights), the job allows {limit_bytes}; raise --max-memory or use a smaller batch"
+    )]
+    Memory {
+        /// What it needs.
+        needed_bytes: u64,
+        /// Of these, between kernels.
+        arena_bytes: u64,
+        /// Of these, weights.
+        weights_bytes: u64,
+        /// What is allowed.
+        limit_bytes: u64,
+    },
+    /// An agent that does not exist.
+    #[error("there is no agent `{name}`; there are {}", crate::agents::ALL.iter().map(|row| row.name).collect::<Vec<_>>().join(", "))]
+    UnknownAgent {
+        /// Its name.
+        name: String,
+    },
     /// The compiler's threads.
     #[error("cannot start the compiler's threads: {reason}")]
     Threads {
@@ -97,24 +115,6 @@ pub enum CompileError {
         /// Text of the region.
         region: String,
     },
-}
-
-/// A region with its first right kernel.
-struct First {
-    subject: Subject,
-    schedule: Schedule,
-    prepared: Prepared,
-    verification: Verification,
-    measured_ns: Option<f64>,
-    proof: Option<String>,
-}
-
-/// The best kernel found for a region.
-struct Best {
-    schedule: Schedule,
-    prepared: Prepared,
-    measured_ns: f64,
-    proof: Option<String>,
 }
 
 /// Compiles a model and writes the engine.
@@ -140,6 +140,7 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
         return Err(CompileError::NoFolder { path: output.to_owned() });
     }
     let target: Target = job.target.parse()?;
+    let kernel_agents = chosen_agents(job)?;
     let evidence = phases.time(Phase::Evidence, |_| match &job.evidence {
         Some(path) => Evidence::open(path),
         None => Evidence::in_memory(),
@@ -150,69 +151,87 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
             .map_err(CompileError::from)
     })?;
     let model_hash = phases.time(Phase::Import, |_| model_hash(job))?;
+    let soundness = if job.fast_math { Soundness::Real } else { Soundness::Exact };
+    let options = eggine_rewrite::Options { soundness, ..eggine_rewrite::Options::default() };
+    let optimiser = phases.time(Phase::Rewrite, |_| Optimiser::new(&imported.graph, &options))?;
     let open_device = || -> Result<Box<dyn Device>, DeviceError> {
         open_with(&job.device, cpu_options(job.device_threads))
     };
     let workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
-    let mut compilation = Compilation {
+    let costs = Costs::new(CPU_DEVICE);
+    let mut floor = Floor::new(workshop, costs, optimiser, interrupt, progress, started);
+    floor.max_error = job.max_error;
+    let compilation = Compilation {
         job,
-        imported,
-        costs: Costs::new(CPU_DEVICE),
-        workshop,
-        firsts: BTreeMap::new(),
-        bests: BTreeMap::new(),
-        progress,
-        interrupt,
-        started,
+        imported: &imported,
+        evidence: &evidence,
+        open: &open_device,
+        agents: kernel_agents,
         model_hash,
     };
-    compilation.run(output, &evidence, &open_device)
+    compilation.run(&mut floor, output)
+}
+
+/// The agents that a job names, and whether the fuser is among them.
+type Agents = (Vec<Arc<dyn eggine_rewrite::agent::Agent>>, bool);
+
+fn chosen_agents(job: &Job) -> Result<Agents, CompileError> {
+    let mut rows: Vec<&agents::Row> = agents::ALL.iter().collect();
+    if let Some(names) = &job.agents {
+        for name in names {
+            if agents::find(name).is_none() {
+                return Err(CompileError::UnknownAgent { name: name.clone() });
+            }
+        }
+        rows.retain(|row| names.iter().any(|name| name == row.name));
+    }
+    let makes = rows.iter().filter_map(|row| row.make);
+    Ok((makes.map(|make| make()).collect(), rows.iter().any(|row| row.name == agents::FUSER)))
 }
 
 struct Compilation<'a> {
     job: &'a Job,
-    imported: Imported,
-    costs: Costs,
-    workshop: Workshop<'a>,
-    firsts: BTreeMap<String, First>,
-    bests: BTreeMap<String, Best>,
-    progress: Progress,
-    interrupt: &'a AtomicBool,
-    started: Instant,
+    imported: &'a Imported,
+    evidence: &'a Evidence,
+    open: &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>,
+    agents: Agents,
     model_hash: String,
 }
 
-type OpenDevice<'a> = &'a dyn Fn() -> Result<Box<dyn Device>, DeviceError>;
+/// What a search led to.
+struct Found {
+    parts: EngineParts,
+    comparison: Option<Speedup>,
+    search: Option<SearchReport>,
+    finished: bool,
+}
 
 impl Compilation<'_> {
-    fn run(
-        &mut self,
-        output: &Path,
-        evidence: &Evidence,
-        open: OpenDevice<'_>,
-    ) -> Result<Report, CompileError> {
-        let search = self.job.budget != Budget::First;
-        let covers = self.covers(search)?;
-        let mut comparison = None;
-        let mut finished = true;
+    fn run(&self, floor: &mut Floor<'_>, output: &Path) -> Result<Report, CompileError> {
         let search_started = Instant::now();
-        let first_engine = self.engine(&covers[0], false)?;
-        let parts = if search {
-            let (parts, speedup, done) = self.search(covers, first_engine, evidence, open)?;
-            (comparison, finished) = (speedup, done);
-            parts
-        } else {
-            first_engine
+        let searches = self.job.budget != Budget::First;
+        let found = match self.follow_recipe(floor, searches)? {
+            Some(found) => found,
+            None if searches => self.search(floor)?,
+            None => {
+                let cover = floor.first_cover()?;
+                let selection = floor.untuned(cover);
+                let parts = floor.engine(&selection, &|proofs| self.facts(None, proofs))?;
+                Found { parts, comparison: None, search: None, finished: true }
+            }
         };
+        let Found { parts, comparison, search, finished } = found;
+        self.check_memory(&parts)?;
         let search_s = search_started.elapsed().as_secs_f64();
-        self.show("assemble");
-        self.workshop.phases.time(Phase::Assemble, |_| Engine::write(output, &parts))?;
-        self.progress.finish();
-        let counts = self.workshop.counts;
-        let engine_hash = self.workshop.phases.time(Phase::Assemble, |_| {
+        floor.show("assemble");
+        floor.workshop.phases.time(Phase::Assemble, |_| Engine::write(output, &parts))?;
+        floor.progress.finish();
+        let counts = floor.workshop.counts;
+        let engine_hash = floor.workshop.phases.time(Phase::Assemble, |_| {
             Engine::open_unchecked_weights(output).map(|engine| engine.hash())
         })?;
-        let verdicts = self.workshop.phases.time(Phase::Evidence, |_| evidence.verdicts())?;
+        let evidence = self.evidence;
+        let verdicts = floor.workshop.phases.time(Phase::Evidence, |_| evidence.verdicts())?;
         Ok(Report {
             engine: output.to_owned(),
             engine_hash,
@@ -221,350 +240,232 @@ impl Compilation<'_> {
             n_kernels: parts.plan.kernels.len(),
             arena_bytes: parts.plan.arena_bytes,
             weights_bytes: parts.plan.weights_bytes,
-            n_regions_priced: self.costs.n_asked(),
+            n_regions_priced: floor.costs.n_asked(),
             n_candidates: counts.n_candidates,
             n_measured: counts.n_measured,
             n_rejected: counts.n_rejected,
             measured_per_second: counts.n_measured as f64 / search_s.max(1e-9),
             verdicts,
             comparison,
+            constraints: self.constraints(floor, &parts),
+            search,
             interrupted: !finished,
-            phases: self.workshop.phases.report(),
+            phases: floor.workshop.phases.report(),
         })
     }
 
-    fn show(&mut self, phase: &'static str) {
-        let counts = self.workshop.counts;
-        let snapshot = Snapshot {
-            phase,
-            n_candidates: counts.n_candidates,
-            n_measured: counts.n_measured,
-            n_rejected: counts.n_rejected,
-            elapsed_s: self.started.elapsed().as_secs_f64(),
-            ..Snapshot::default()
-        };
-        self.progress.show(&snapshot, true);
+    /// What the job's limits did.
+    fn constraints(&self, floor: &Floor<'_>, parts: &EngineParts) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(limit) = self.job.max_memory_bytes {
+            let needed = memory_bytes(parts);
+            lines.push(format!("memory: {needed} of {limit} bytes"));
+        }
+        if floor.n_over_error > 0 {
+            lines.push(format!(
+                "error: {} right candidates were turned down for errors above {} of their bounds",
+                floor.n_over_error, self.job.max_error
+            ));
+        }
+        lines
     }
 
-    /// The best covers, every region of the first (and of all, if asked for) with a right kernel.
-    fn covers(&mut self, all: bool) -> Result<Vec<Cover>, CompileError> {
-        let soundness = if self.job.fast_math { Soundness::Real } else { Soundness::Exact };
-        let options = Options {
-            k: if all { N_COVERS } else { 1 },
-            soundness,
-            seed: self.job.seed,
-            ..Options::default()
-        };
-        for attempt in 0.. {
-            self.show("rewrite");
-            let (graph, costs) = (&self.imported.graph, &self.costs);
-            let mut covers =
-                self.workshop.phases.time(Phase::Rewrite, |_| optimise(graph, costs, &options))?;
-            self.show("verify");
-            let failure = self.make_firsts(&covers[0])?;
-            match failure {
-                None => {
-                    // An alternative whose regions have no right kernel is no alternative.
-                    let mut kept = vec![covers.remove(0)];
-                    for cover in covers {
-                        if self.make_firsts(&cover)?.is_none() {
-                            kept.push(cover);
-                        }
-                    }
-                    return Ok(kept);
-                }
-                Some((region, failure)) if attempt < MAX_RETRIES => {
-                    tracing::warn!(region, reason = %failure, "region has no right kernel; extracting again");
-                    self.costs.forbid(&region);
-                }
-                Some((_, failure)) => return Err(failure),
-            }
+    fn check_memory(&self, parts: &EngineParts) -> Result<(), CompileError> {
+        match self.job.max_memory_bytes {
+            Some(limit_bytes) if memory_bytes(parts) > limit_bytes => Err(CompileError::Memory {
+                needed_bytes: memory_bytes(parts),
+                arena_bytes: parts.plan.arena_bytes,
+                weights_bytes: parts.plan.weights_bytes,
+                limit_bytes,
+            }),
+            _ => Ok(()),
         }
-        unreachable!("the loop returns")
     }
 
-    /// Makes sure that each region of the cover has a verified kernel. `Some`: one has none.
-    fn make_firsts(
-        &mut self,
-        cover: &Cover,
-    ) -> Result<Option<(String, CompileError)>, CompileError> {
-        let target = self.workshop.target;
-        let mut todo: Vec<(RegionId, Subject)> = Vec::new();
-        for (id, region) in cover.regions.iter() {
-            let hash = region.hash_hex();
-            if !self.firsts.contains_key(&hash) && !todo.iter().any(|it| it.1.hash == hash) {
-                todo.push((id, Subject { region: region.clone(), hash }));
-            }
-        }
-        let made: Vec<_> = self.workshop.phases.time(Phase::Emit, |_| {
-            todo.into_par_iter()
-                .map(|(id, subject)| {
-                    let schedule = first_schedule(&subject.region);
-                    let prepared = schedule.map(|it| prepare(&subject, &it, target));
-                    (id, subject, schedule, prepared)
-                })
-                .collect()
-        });
-        for (id, subject, schedule, prepared) in made {
-            let mut reason = "does not exist: no kernel family takes it".to_owned();
-            let mut found = None;
-            if let (Some(schedule), Some(prepared)) = (schedule, prepared) {
-                found = self.try_first(&subject, schedule, prepared, &mut reason)?;
-            }
-            // The other families, in order of preference; the universal one is last.
-            for family in classify(&subject.region).into_iter().skip(1) {
-                if found.is_some() {
-                    break;
-                }
-                if let Some(schedule) = schedule_of(&subject.region, family) {
-                    let prepared = self.workshop.prepare(&subject, &schedule);
-                    found = self.try_first(&subject, schedule, prepared, &mut reason)?;
-                }
-            }
-            match found {
-                Some((schedule, prepared, verification, row)) => {
-                    let (measured_ns, proof) = row.unzip();
-                    let hash = subject.hash.clone();
-                    let first =
-                        First { subject, schedule, prepared, verification, measured_ns, proof };
-                    self.firsts.insert(hash, first);
-                }
-                None => {
-                    let sources = sources_of(cover, id).join(", ");
-                    let region = subject.region.to_string();
-                    return Ok(Some((
-                        subject.hash,
-                        CompileError::NoKernel { sources, reason, region },
-                    )));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// A first choice: verified, and measured if this is a search.
-    #[allow(clippy::type_complexity, reason = "taken apart at once by the only caller")]
-    fn try_first(
-        &mut self,
-        subject: &Subject,
-        schedule: Schedule,
-        prepared: Result<Prepared, String>,
-        reason: &mut String,
-    ) -> Result<Option<(Schedule, Prepared, Verification, Option<(f64, String)>)>, CompileError>
-    {
-        let prepared = match prepared {
-            Ok(prepared) => prepared,
-            Err(err) => {
-                *reason = format!("cannot be made: {err}");
-                return Ok(None);
-            }
-        };
-        let mut measured = None;
-        if self.job.budget != Budget::First {
-            let evidence = self.workshop.evidence;
-            let text = subject.region.to_string();
-            self.workshop
-                .phases
-                .time(Phase::Evidence, |_| evidence.insert_region(&subject.hash, &text))?;
-            let origin = Origin { agent: "model", tiling_move: "first", parent: "" };
-            let row = self.workshop.judge(subject, &schedule, &prepared, None, origin)?;
-            if !row.passed() {
-                *reason = row.verdict;
-                return Ok(None);
-            }
-            measured = Some((row.median_ns, row.key.hash()));
-        }
-        let verification = self.workshop.verify(subject, &prepared)?;
-        if !verification.accepted() {
-            *reason = verification.verdict.to_string();
-            tracing::warn!(%schedule, %reason, "first choice rejected");
+    /// Follows the recipe of a job that was finished before, if there is one and it still holds.
+    fn follow_recipe(
+        &self,
+        floor: &mut Floor<'_>,
+        searches: bool,
+    ) -> Result<Option<Found>, CompileError> {
+        if !searches || self.job.replay {
             return Ok(None);
         }
-        Ok(Some((schedule, prepared, verification, measured)))
-    }
-
-    /// Searches; returns the best engine, its speed-up over the first one, and whether it was done.
-    fn search(
-        &mut self,
-        mut covers: Vec<Cover>,
-        first_engine: EngineParts,
-        evidence: &Evidence,
-        open: OpenDevice<'_>,
-    ) -> Result<(EngineParts, Option<Speedup>, bool), CompileError> {
-        let job_hash = self.job_hash();
-        let known = evidence.job(&job_hash)?.filter(|record| record.finished);
-        // The first cover, tuned, stays in the race: what was learned may mislead extraction.
-        let first_cover = covers[0].clone();
-        let mut record = JobRecord { generations: Vec::new(), finished: false };
-        for generation in 0..2 {
-            if generation > 0 {
-                self.learn();
-                covers = self.covers(true)?;
-            }
-            let limits = self.limits(generation, known.as_ref(), &record);
-            let n_steps = self.tune(&covers[0], limits)?;
-            record.generations.push(n_steps);
-            self.workshop.phases.time(Phase::Evidence, |_| evidence.set_job(&job_hash, &record))?;
-        }
-        self.show("engines");
-        let mut engines = Vec::new();
-        for cover in std::iter::once(&first_cover).chain(&covers) {
-            let engine = self.engine(cover, true)?;
-            let new = engine.plan != first_engine.plan || engine.ptx != first_engine.ptx;
-            if new && !engines.contains(&engine) {
-                engines.push(engine);
-            }
-        }
-        let identity = self.workshop.device_identity().to_owned();
-        let budget = match self.job.budget {
-            Budget::Time(time) => race_time(time) / engines.len().max(1) as u32,
-            _ => Duration::from_secs(2),
+        let (evidence, job) = (self.evidence, self.job_hash(floor));
+        let text =
+            floor.workshop.phases.time(Phase::Evidence, |_| evidence.note(Note::Recipe, &job))?;
+        let recipe = text.and_then(|text| serde_json::from_str::<Recipe>(&text).ok());
+        let Some(recipe) = recipe else { return Ok(None) };
+        floor.show("recipe");
+        let Some(selection) = recipe.follow(floor)? else {
+            tracing::warn!(
+                "the finished search of this job no longer leads to its kernels; searching again"
+            );
+            floor.forget();
+            return Ok(None);
         };
-        let racer = Racer { evidence, device: identity, open, seed: self.job.seed, budget };
-        let mut best = &first_engine;
-        let mut speedup = None;
-        for engine in &engines {
-            // The first engine stays the measure of all: two that both beat it are compared by ratio.
-            let row =
-                self.workshop.phases.time(Phase::Engine, |_| racer.race(engine, &first_engine))?;
-            let won = Speedup { ratio: 1.0 / row.ratio, low: 1.0 / row.high, high: 1.0 / row.low };
-            if faster(&row) && speedup.is_none_or(|it: Speedup| won.ratio > it.ratio) {
-                (best, speedup) = (engine, Some(won));
-            }
-        }
-        let finished = !self.interrupt.load(Ordering::SeqCst);
-        record.finished = finished;
-        self.workshop.phases.time(Phase::Evidence, |_| evidence.set_job(&job_hash, &record))?;
-        Ok((best.clone(), speedup, finished))
+        let device = floor.workshop.device_identity().to_owned();
+        let parts = floor.engine(&selection, &|proofs| self.facts(Some(device.clone()), proofs))?;
+        Ok(Some(Found {
+            parts,
+            comparison: recipe.comparison,
+            search: recipe.search,
+            finished: true,
+        }))
     }
 
-    /// A finished search is repeated step by step; another has its budget, of which the first
-    /// generation gets two thirds and a part of a time stays for racing engines.
-    fn limits(&self, generation: usize, known: Option<&JobRecord>, record: &JobRecord) -> Limits {
+    /// Searches: the best engine, what it gains over the first one, and what the agents did.
+    fn search(&self, floor: &mut Floor<'_>) -> Result<Found, CompileError> {
+        floor.measures = true;
+        floor.search_started = Some(Instant::now());
+        let cover = floor.first_cover()?;
+        floor.k = N_COVERS;
+        let job_hash = self.job_hash(floor);
+        let evidence = self.evidence;
+        let known = floor.workshop.phases.time(Phase::Evidence, |_| evidence.job(&job_hash))?;
+        let known = known.filter(|record| record.finished);
+        floor.limits = self.limits(known.as_ref(), floor.started);
+        let lessons = self.lessons(floor, &job_hash)?;
+        let shape = floor.covers[cover].shape();
+        let opened = shape.keys().map(|&number| (number, floor.opened(number))).collect();
+        let options = swarm::Options {
+            agents: self.agents.0.clone(),
+            fuser: self.agents.1,
+            strategy: self.job.strategy,
+            seed: self.job.seed,
+            lessons,
+        };
+        let mut swarm = Swarm::new(cover, &shape, opened, options);
+        floor.workshop.phases.enter(Phase::Propose);
+        swarm.run(floor)?;
+        floor.workshop.phases.leave();
+        let n_steps = swarm.n_steps();
+        let mut record = JobRecord { generations: vec![n_steps], finished: false };
+        floor.workshop.phases.time(Phase::Evidence, |_| evidence.set_job(&job_hash, &record))?;
+        floor.show("engines");
+        let (selection, parts, comparison) = self.race(floor, cover, &swarm)?;
+        let finished = !floor.interrupt.load(Ordering::SeqCst);
+        let search = SearchReport {
+            strategy: format!("{:?}", self.job.strategy).to_lowercase(),
+            n_steps,
+            n_restarts: swarm.n_restarts(),
+            agents: swarm.records().to_vec(),
+            curve: swarm.curve().iter().map(|&(step, ns)| (step, ns as u64)).collect(),
+        };
+        record.finished = finished;
+        floor.workshop.phases.time(Phase::Evidence, |_| evidence.set_job(&job_hash, &record))?;
+        if finished {
+            let recipe = Recipe::new(floor, &selection, comparison, search.clone())?;
+            let text = serde_json::to_string(&recipe).expect("a recipe serialises");
+            floor
+                .workshop
+                .phases
+                .time(Phase::Evidence, |_| evidence.set_note(Note::Recipe, &job_hash, &text))?;
+        }
+        Ok(Found { parts, comparison, search: Some(search), finished })
+    }
+
+    /// What earlier searches taught. A job that was begun before goes on with what it began with: its
+    /// decisions are then the same.
+    fn lessons(&self, floor: &mut Floor<'_>, job_hash: &str) -> Result<Lessons, CompileError> {
+        if !self.job.lessons {
+            return Ok(Lessons::default());
+        }
+        let evidence = self.evidence;
+        let identity = floor.workshop.device_identity().to_owned();
+        let text = floor
+            .workshop
+            .phases
+            .time(Phase::Evidence, |_| evidence.note(Note::Lessons, job_hash))?;
+        if let Some(lessons) = text.and_then(|text| serde_json::from_str(&text).ok()) {
+            return Ok(lessons);
+        }
+        let costs = &floor.costs;
+        let lessons = floor.workshop.phases.time(Phase::Evidence, |_| {
+            let lessons = Lessons::learn(evidence, &identity, METHOD, costs)?;
+            let text = serde_json::to_string(&lessons).expect("lessons serialise");
+            evidence.set_note(Note::Lessons, job_hash, &text)?;
+            Ok::<_, EvidenceError>(lessons)
+        })?;
+        Ok(lessons)
+    }
+
+    /// Races what was found as whole engines: the first choice stays unless another surely beats it.
+    fn race(
+        &self,
+        floor: &mut Floor<'_>,
+        first_cover: usize,
+        swarm: &Swarm,
+    ) -> Result<(Selection, EngineParts, Option<Speedup>), CompileError> {
+        let device = floor.workshop.device_identity().to_owned();
+        let facts = |proofs| self.facts(Some(device.clone()), proofs);
+        let times = swarm.times_ns();
+        let bests: BTreeMap<usize, Schedule> =
+            times.keys().filter_map(|&number| Some((number, swarm.best(number)?.0))).collect();
+        let first = floor.untuned(first_cover);
+        // The first cover, tuned, stays in the race: what was learned may mislead extraction.
+        let mut others: Vec<(String, Selection)> = Vec::new();
+        let first_identity = floor.identity(&first);
+        for cover in [first_cover, swarm.cover()] {
+            for selection in [floor.tuned(cover, &bests), floor.untuned(cover)] {
+                let identity = floor.identity(&selection);
+                let known = identity == first_identity || others.iter().any(|it| it.0 == identity);
+                if !known && selection.picks.values().all(|pick| pick.measured_ns.is_some()) {
+                    others.push((identity, selection));
+                }
+            }
+        }
+        let budget = match self.job.budget {
+            Budget::Time(time) => race_time(time) / others.len().max(1) as u32,
+            _ => Duration::from_secs(3),
+        };
+        let racer = Racer {
+            evidence: self.evidence,
+            device: device.clone(),
+            open: self.open,
+            seed: self.job.seed,
+            budget,
+        };
+        let first_parts = floor.engine(&first, &facts)?;
+        let mut best = (first, first_parts.clone(), None::<Speedup>);
+        for (identity, selection) in others {
+            let parts = floor.engine(&selection, &facts)?;
+            if self.check_memory(&parts).is_err() {
+                tracing::info!(
+                    "an engine is not compared: it needs more memory than the job allows"
+                );
+                continue;
+            }
+            // The first engine stays the measure of all: two that both beat it are compared by ratio.
+            let row = floor.workshop.phases.time(Phase::Engine, |_| {
+                racer.race((&identity, &parts), (&first_identity, &first_parts))
+            })?;
+            let won = Speedup { ratio: 1.0 / row.ratio, low: 1.0 / row.high, high: 1.0 / row.low };
+            let fits = self.check_memory(&best.1).is_ok();
+            if faster(&row) && best.2.is_none_or(|it| won.ratio > it.ratio) || !fits {
+                best = (selection, parts, Some(won));
+            }
+        }
+        Ok(best)
+    }
+
+    /// A finished search is repeated step by step; another has its budget, of which a part of a time
+    /// stays for racing engines.
+    fn limits(&self, known: Option<&JobRecord>, started: Instant) -> Limits {
         if let Some(known) = known {
-            let n_steps = known.generations.get(generation).copied().unwrap_or(0);
-            return Limits { n_steps: Some(n_steps), deadline: None };
+            return Limits { n_steps: Some(known.generations.iter().sum()), deadline: None };
         }
         match self.job.budget {
             Budget::First => Limits { n_steps: Some(0), deadline: None },
-            Budget::Measurements(n) => {
-                let spent: u64 = record.generations.iter().sum();
-                let n_steps =
-                    if generation == 0 { n.div_ceil(3) * 2 } else { n }.saturating_sub(spent);
-                Limits { n_steps: Some(n_steps), deadline: None }
-            }
+            Budget::Measurements(n) => Limits { n_steps: Some(n), deadline: None },
             Budget::Time(time) => {
                 let tuning = time.saturating_sub(race_time(time));
-                let part = if generation == 0 { tuning * 2 / 3 } else { tuning };
-                Limits { n_steps: None, deadline: Some(self.started + part) }
+                Limits { n_steps: None, deadline: Some(started + tuning) }
             }
         }
     }
 
-    /// Tunes the regions of a cover; returns the number of candidates.
-    fn tune(&mut self, cover: &Cover, limits: Limits) -> Result<u64, CompileError> {
-        let hashes: Vec<(String, u64)> = (cover.regions.iter())
-            .map(|(id, region)| {
-                (region.hash_hex(), cover.kernels().filter(|it| it.1 == id).count() as u64)
-            })
-            .collect();
-        let subjects: Vec<Subject> =
-            hashes.iter().map(|(hash, _)| self.firsts[hash].subject.clone()).collect();
-        let mut arms = Vec::new();
-        let mut incumbents = BTreeMap::new();
-        let mut proofs = BTreeMap::new();
-        for (idx, (hash, n_launches)) in hashes.iter().enumerate() {
-            let first = &self.firsts[hash];
-            let (schedule, ns, proof) = match self.bests.get(hash) {
-                Some(best) => (best.schedule, best.measured_ns, best.proof.clone()),
-                None => (first.schedule, first.measured_ns.unwrap_or(0.0), first.proof.clone()),
-            };
-            let prepared = prepare(&subjects[idx], &schedule, self.workshop.target);
-            let prepared = prepared.expect("a kernel that was made before is made again");
-            let space =
-                KernelSpace::new(subjects[idx].region.clone(), schedule, Arc::new(CodegenMoves));
-            arms.push(Arm::new(*n_launches, space, ns));
-            incumbents.insert(idx, prepared);
-            proofs.extend(proof.map(|proof| (idx, proof)));
-        }
-        let mut lab = RealLab {
-            workshop: &mut self.workshop,
-            subjects: &subjects,
-            costs: &self.costs,
-            limits,
-            interrupt: self.interrupt,
-            progress: &mut self.progress,
-            started: self.started,
-            incumbents,
-            proofs,
-        };
-        let outcome = tune(&mut arms, &mut lab, self.job.seed)?;
-        let (mut incumbents, mut proofs) = (lab.incumbents, lab.proofs);
-        for (idx, (hash, _)) in hashes.into_iter().enumerate() {
-            let prepared = incumbents.remove(&idx).expect("every region has an incumbent");
-            let (schedule, measured_ns) = (arms[idx].best, arms[idx].best_ns);
-            self.bests
-                .insert(hash, Best { schedule, prepared, measured_ns, proof: proofs.remove(&idx) });
-        }
-        Ok(outcome.n_steps)
-    }
-
-    /// Extraction counts with what was measured from now on.
-    fn learn(&mut self) {
-        let firsts = self.firsts.iter().filter(|(hash, _)| !self.bests.contains_key(*hash));
-        let firsts = firsts.filter_map(|(hash, first)| {
-            Some((&first.subject.region, hash.as_str(), &first.schedule, first.measured_ns?))
-        });
-        let bests = self.bests.iter().map(|(hash, best)| {
-            (&self.firsts[hash].subject.region, hash.as_str(), &best.schedule, best.measured_ns)
-        });
-        self.costs.learn(firsts.chain(bests));
-    }
-
-    /// The engine of a cover, from the best kernels or the first ones.
-    fn engine(&mut self, cover: &Cover, tuned: bool) -> Result<EngineParts, CompileError> {
-        let mut choices: BTreeMap<RegionId, Choice<'_>> = BTreeMap::new();
-        let mut proofs = Vec::new();
-        for (id, region) in cover.regions.iter() {
-            let hash = region.hash_hex();
-            let first = &self.firsts[&hash];
-            let best =
-                self.bests.get(&hash).filter(|best| tuned && best.schedule != first.schedule);
-            let choice = match best {
-                Some(best) => {
-                    let verification = self.workshop.verify(&first.subject, &best.prepared)?;
-                    proofs.extend(best.proof.clone());
-                    Choice {
-                        subject: &first.subject,
-                        schedule: best.schedule,
-                        prepared: &best.prepared,
-                        agent: "tiler".to_owned(),
-                        predicted_ns: self.costs.predict_schedule_ns(region, &best.schedule),
-                        measured_ns: Some(best.measured_ns),
-                        verification,
-                    }
-                }
-                None => {
-                    proofs.extend(first.proof.clone());
-                    Choice {
-                        subject: &first.subject,
-                        schedule: first.schedule,
-                        prepared: &first.prepared,
-                        agent: "model".to_owned(),
-                        predicted_ns: self.costs.predict_schedule_ns(region, &first.schedule),
-                        measured_ns: first.measured_ns,
-                        verification: first.verification.clone(),
-                    }
-                }
-            };
-            choices.insert(id, choice);
-        }
-        proofs.sort();
-        let facts = self.facts(proofs);
-        Ok(self.workshop.phases.time(Phase::Assemble, |_| assemble(cover, &choices, facts))?)
-    }
-
-    fn facts(&self, evidence: Vec<String>) -> Facts {
+    fn facts(&self, device: Option<String>, evidence: Vec<String>) -> Facts {
         let specs = |named: &[(String, eggine_ir::TensorType)]| -> Vec<IoSpec> {
             let spec = |(name, ty): &(String, eggine_ir::TensorType)| IoSpec {
                 name: name.clone(),
@@ -573,19 +474,13 @@ impl Compilation<'_> {
             };
             named.iter().map(spec).collect()
         };
-        let searched = self.job.budget != Budget::First;
         let name = self.job.model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let options = BTreeMap::from([
-            ("budget".to_owned(), self.job.budget.to_string()),
-            ("seed".to_owned(), self.job.seed.to_string()),
-            ("fast_math".to_owned(), self.job.fast_math.to_string()),
-        ]);
         Facts {
             model: name.unwrap_or_default(),
             model_hash: self.model_hash.clone(),
             target: self.job.target.clone(),
-            device: searched.then(|| self.workshop.device_identity().to_owned()),
-            options,
+            device,
+            options: self.job.options(),
             n_model_nodes: self.imported.model.n_nodes,
             inputs: specs(&self.imported.inputs),
             outputs: specs(&self.imported.outputs),
@@ -594,19 +489,24 @@ impl Compilation<'_> {
     }
 
     /// What a search is a function of, beside its measurements.
-    fn job_hash(&self) -> String {
-        let parts = [
-            self.model_hash.as_str(),
-            &self.job.budget.to_string(),
-            &self.job.seed.to_string(),
-            &self.job.target,
-            &self.job.fast_math.to_string(),
-            self.workshop.device_identity(),
-            METHOD,
-            env!("CARGO_PKG_VERSION"),
-        ];
-        blake3::hash(parts.join("\n").as_bytes()).to_hex().to_string()
+    fn job_hash(&self, floor: &Floor<'_>) -> String {
+        let mut text = self.model_hash.clone();
+        for (name, value) in self.job.options() {
+            text.push_str(&format!("\n{name}={value}"));
+        }
+        for part in
+            [&self.job.target, floor.workshop.device_identity(), METHOD, env!("CARGO_PKG_VERSION")]
+        {
+            text.push('\n');
+            text.push_str(part);
+        }
+        blake3::hash(text.as_bytes()).to_hex().to_string()
     }
+}
+
+/// Device memory of an engine beside its inputs and outputs.
+fn memory_bytes(parts: &EngineParts) -> u64 {
+    parts.plan.arena_bytes + parts.plan.weights_bytes
 }
 
 /// The part of a time budget that goes to racing whole engines.
@@ -617,18 +517,6 @@ fn race_time(time: Duration) -> Duration {
 fn cpu_options(threads: Option<usize>) -> CpuOptions {
     let default = CpuOptions::default();
     CpuOptions { n_threads: threads.unwrap_or(default.n_threads), ..default }
-}
-
-fn sources_of(cover: &Cover, region: RegionId) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for (tensor, _) in cover.kernels().filter(|it| it.1 == region) {
-        if let eggine_rewrite::TensorDef::Kernel { sources, .. } = &cover.tensors[tensor] {
-            names.extend(sources.iter().cloned());
-        }
-    }
-    names.sort();
-    names.dedup();
-    names
 }
 
 /// Hash of the model file and of the shapes that its inputs were bound to.

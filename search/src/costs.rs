@@ -6,6 +6,16 @@ use std::sync::Mutex;
 use eggine_codegen_ptx::{Chip, first_schedule, predict};
 use eggine_ir::{Region, Schedule};
 use eggine_rewrite::RegionCost;
+use serde::{Deserialize, Serialize};
+
+/// Everything that costs depend on beside the model of the chip: with it an extraction is repeated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostsRecord {
+    forbidden: BTreeSet<String>,
+    /// Bits of numbers, which come back exactly.
+    measured_ns: BTreeMap<String, u64>,
+    scale: BTreeMap<String, u64>,
+}
 
 /// Costs of regions: what was measured, else what the static model predicts, corrected by what it was off.
 pub struct Costs {
@@ -15,7 +25,7 @@ pub struct Costs {
     /// Best measured time of a launch, by region hash.
     measured_ns: BTreeMap<String, f64>,
     /// Measured over predicted time, by kernel family: what the static model is off by here.
-    scale: BTreeMap<&'static str, f64>,
+    scale: BTreeMap<String, f64>,
     n_asked: Mutex<u64>,
 }
 
@@ -37,21 +47,44 @@ impl Costs {
     }
 
     /// From now on the regions cost what was measured, and others of their families in proportion.
+    /// Of each region: itself, its hash, its first schedule, that one's time, and the best time.
     pub fn learn<'a>(
         &mut self,
-        measured: impl Iterator<Item = (&'a Region, &'a str, &'a Schedule, f64)>,
+        measured: impl Iterator<Item = (&'a Region, &'a str, &'a Schedule, f64, f64)>,
     ) {
         let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
-        for (region, hash, schedule, ns) in measured {
-            self.measured_ns.insert(hash.to_owned(), ns);
+        for (region, hash, schedule, first_ns, best_ns) in measured {
+            self.measured_ns.insert(hash.to_owned(), best_ns);
             let sum = sums.entry(schedule.family()).or_default();
-            *sum = (sum.0 + ns, sum.1 + self.predict_schedule_ns(region, schedule));
+            *sum = (sum.0 + first_ns, sum.1 + self.predict_schedule_ns(region, schedule));
         }
         for (family, (measured, predicted)) in sums {
             if predicted > 0.0 {
-                self.scale.insert(family, measured / predicted);
+                self.scale.insert(family.to_owned(), measured / predicted);
             }
         }
+    }
+
+    /// What was learned.
+    pub fn record(&self) -> CostsRecord {
+        let bits = |map: &BTreeMap<String, f64>| {
+            map.iter().map(|(key, number)| (key.clone(), number.to_bits())).collect()
+        };
+        CostsRecord {
+            forbidden: self.forbidden.clone(),
+            measured_ns: bits(&self.measured_ns),
+            scale: bits(&self.scale),
+        }
+    }
+
+    /// Knows what was known then.
+    pub fn restore(&mut self, record: &CostsRecord) {
+        let numbers = |map: &BTreeMap<String, u64>| {
+            map.iter().map(|(key, &bits)| (key.clone(), f64::from_bits(bits))).collect()
+        };
+        self.forbidden = record.forbidden.clone();
+        self.measured_ns = numbers(&record.measured_ns);
+        self.scale = numbers(&record.scale);
     }
 
     /// How many regions extraction asked about.

@@ -10,13 +10,16 @@
 mod error;
 mod job;
 mod migrate;
+mod notes;
 mod query;
 mod row;
 mod schema;
 mod store;
+mod teach;
 
 pub use error::EvidenceError;
 pub use job::JobRecord;
+pub use notes::Note;
 pub use row::{Conditions, EngineRow, Key, Row};
 pub use schema::SCHEMA_VERSION;
 pub use store::Evidence;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use eggine_runtime::DeviceSpec;
 
 use crate::progress::ProgressMode;
+use crate::swarm::Strategy;
 
 /// How long to search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,19 @@ pub struct Job {
     pub target: String,
     /// Whether rules that hold over the reals only may be used.
     pub fast_math: bool,
+    /// Who chooses what is tried.
+    pub strategy: Strategy,
+    /// The agents of the search, by name; `None` for all.
+    pub agents: Option<Vec<String>>,
+    /// Whether what earlier searches taught orders this one.
+    pub lessons: bool,
+    /// Whether a search that was finished before is repeated, decision by decision, from its evidence,
+    /// instead of making its engine at once. The result is the same.
+    pub replay: bool,
+    /// Device memory that an engine may need, beside its inputs and outputs.
+    pub max_memory_bytes: Option<u64>,
+    /// Largest error of a kernel as a fraction of its bound, up to 1.
+    pub max_error: f64,
     /// Where progress goes.
     pub progress: ProgressMode,
 }
@@ -73,7 +87,40 @@ impl Job {
             evidence: None,
             target: "sm_80".into(),
             fast_math: false,
+            strategy: Strategy::Swarm,
+            agents: None,
+            lessons: true,
+            replay: false,
+            max_memory_bytes: None,
+            max_error: 1.0,
             progress: ProgressMode::Silent,
         }
+    }
+
+    /// The options that decide what is searched and found, by name; those at their defaults are left out
+    /// where older engines do not have them.
+    pub(crate) fn options(&self) -> BTreeMap<String, String> {
+        let mut options = BTreeMap::from([
+            ("budget".to_owned(), self.budget.to_string()),
+            ("seed".to_owned(), self.seed.to_string()),
+            ("fast_math".to_owned(), self.fast_math.to_string()),
+        ]);
+        let mut set = |name: &str, value: String| drop(options.insert(name.to_owned(), value));
+        if self.strategy != Strategy::Swarm {
+            set("strategy", format!("{:?}", self.strategy).to_lowercase());
+        }
+        if let Some(agents) = &self.agents {
+            set("agents", agents.join(","));
+        }
+        if !self.lessons {
+            set("lessons", "false".to_owned());
+        }
+        if let Some(bytes) = self.max_memory_bytes {
+            set("max_memory_bytes", bytes.to_string());
+        }
+        if self.max_error != 1.0 {
+            set("max_error", self.max_error.to_string());
+        }
+        options
     }
 }

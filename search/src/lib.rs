@@ -1,24 +1,31 @@
 //! The search: from a job to an engine, with the evidence for every choice.
 
+pub mod agents;
 pub mod assemble;
 mod compile;
 mod costs;
 pub mod evidence;
+mod floor;
 mod job;
-mod lab;
+pub mod lessons;
 mod moves;
 mod phases;
 mod progress;
 mod race;
+mod random;
+mod recipe;
 mod report;
-pub mod tune;
+mod select;
+pub mod swarm;
 pub mod workshop;
 
 pub use compile::{CompileError, compile};
-pub use costs::Costs;
+pub use costs::{Costs, CostsRecord};
 pub use job::{Budget, Job};
 pub use moves::CodegenMoves;
 pub use phases::{Phase, PhaseReport, Phases};
 pub use progress::{Progress, ProgressMode, Snapshot};
 pub use race::random_input;
-pub use report::{Report, Speedup};
+pub use random::SplitMix;
+pub use report::{Report, SearchReport, Speedup};
+pub use swarm::{AgentRecord, Strategy};

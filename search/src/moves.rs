@@ -1,6 +1,6 @@
 //! Tiling moves of code generation, as the kernel e-graph wants them: one rewrite per name.
 
-use eggine_codegen_ptx::neighbours;
+use eggine_codegen_ptx::{classify, neighbours, schedule_of};
 use eggine_ir::{Region, Schedule};
 use eggine_rewrite::Moves;
 
@@ -11,6 +11,7 @@ const NAMES: &[&str] = &[
     "row-more-threads", "row-fewer-threads", "row-more-rows", "row-fewer-rows", "row-wider", "row-narrower", "row-keep",
     "tile-m-double", "tile-m-halve", "tile-n-double", "tile-n-halve", "tile-k-double", "tile-k-halve", "thread-m-double", "thread-m-halve",
     "thread-n-double", "thread-n-halve", "stages", "pack-lhs", "pack-rhs", "swap", "vector-scalar",
+    "family-other",
 ];
 
 /// Every move of every kernel family.
@@ -25,6 +26,14 @@ impl Moves for CodegenMoves {
     fn neighbours(&self, index: usize, region: &Region, schedule: &Schedule) -> Vec<Schedule> {
         let of_move =
             |(name, next): (&'static str, Schedule)| (name == NAMES[index]).then_some(next);
-        neighbours(region, schedule).into_iter().filter_map(of_move).collect()
+        self.all(region, schedule).into_iter().filter_map(of_move).collect()
+    }
+
+    fn all(&self, region: &Region, schedule: &Schedule) -> Vec<(&'static str, Schedule)> {
+        let mut moves = neighbours(region, schedule);
+        let others = classify(region).into_iter().filter_map(|family| schedule_of(region, family));
+        let others = others.filter(|other| other.family() != schedule.family());
+        moves.extend(others.map(|other| ("family-other", other)));
+        moves
     }
 }

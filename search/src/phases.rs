@@ -15,6 +15,8 @@ pub enum Phase {
     Import,
     /// E-graphs: agents, saturation, extraction.
     Rewrite,
+    /// Agents of kernels: proposing, predicting, choosing.
+    Propose,
     /// Regions and schedules to PTX text.
     Emit,
     /// Loading PTX into the device.
@@ -38,6 +40,7 @@ impl Phase {
     pub const ALL: &[Phase] = &[
         Phase::Import,
         Phase::Rewrite,
+        Phase::Propose,
         Phase::Emit,
         Phase::Load,
         Phase::Oracle,
@@ -68,20 +71,34 @@ impl Default for Phases {
 }
 
 impl Phases {
-    /// Runs `work` on the clock of `phase`.
-    pub fn time<T>(&mut self, phase: Phase, work: impl FnOnce(&mut Self) -> T) -> T {
+    /// Starts the clock of `phase` and stops that of the phase around it.
+    pub fn enter(&mut self, phase: Phase) {
         let now = Instant::now();
         if let Some((outer, since)) = self.open.last().copied() {
             self.spent[outer as usize] += now - since;
         }
         self.open.push((phase, now));
-        let res = work(self);
+    }
+
+    /// Stops the clock of the phase entered last and starts that of the phase around it again.
+    ///
+    /// # Panics
+    ///
+    /// If none was entered.
+    pub fn leave(&mut self) {
         let now = Instant::now();
-        let (phase, since) = self.open.pop().expect("opened above");
+        let (phase, since) = self.open.pop().expect("a phase was entered");
         self.spent[phase as usize] += now - since;
         if let Some(outer) = self.open.last_mut() {
             outer.1 = now;
         }
+    }
+
+    /// Runs `work` on the clock of `phase`.
+    pub fn time<T>(&mut self, phase: Phase, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.enter(phase);
+        let res = work(self);
+        self.leave();
         res
     }
 

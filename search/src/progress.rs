@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::swarm::AgentRecord;
+
 /// Where progress goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressMode {
@@ -34,6 +36,8 @@ pub struct Snapshot {
     pub elapsed_s: f64,
     /// Seconds until the budget ends, if it is a time or can be estimated.
     pub eta_s: Option<f64>,
+    /// What each agent did.
+    pub agents: Vec<AgentRecord>,
 }
 
 /// A sink of snapshots.
@@ -70,8 +74,12 @@ impl Progress {
                 .best_ns
                 .map_or(String::new(), |ns| format!(" · best {:.3} ms", ns as f64 / 1e6));
             let eta = snapshot.eta_s.map_or(String::new(), |s| format!(" · {s:.0} s left"));
+            let credit: String = (snapshot.agents.iter())
+                .filter(|agent| agent.n_better > 0)
+                .map(|agent| format!(" · {} −{:.0} µs", agent.agent, agent.saved_ns as f64 / 1e3))
+                .collect();
             bar.set_message(format!(
-                "{}{best} · {} candidates, {} measured, {} rejected · {:.1}/s{eta}",
+                "{}{best} · {} candidates, {} measured, {} rejected · {:.1}/s{eta}{credit}",
                 snapshot.phase,
                 snapshot.n_candidates,
                 snapshot.n_measured,

@@ -10,7 +10,7 @@ use eggine_runtime::{
 
 use crate::compile::CompileError;
 use crate::evidence::{EngineRow, Evidence};
-use crate::tune::SplitMix;
+use crate::random::SplitMix;
 
 /// Races engines, or finds the races in the evidence.
 pub(crate) struct Racer<'a> {
@@ -24,21 +24,20 @@ pub(crate) struct Racer<'a> {
     pub(crate) budget: Duration,
 }
 
-/// Whether a race shows that the challenger is to be preferred: surely faster, or as far as is known.
+/// Whether a race shows that the challenger is to be preferred.
 pub(crate) fn faster(row: &EngineRow) -> bool {
-    row.decision == "faster" || (row.decision == "undecided" && row.ratio < 1.0)
+    row.decision == "faster"
 }
 
 impl Racer<'_> {
-    /// Time of `challenger` over time of `incumbent`, interleaved.
+    /// Time of the challenger over time of the incumbent, interleaved. Each with what identifies it: what
+    /// runs, in which order, on what.
     pub(crate) fn race(
         &self,
-        challenger: &EngineParts,
-        incumbent: &EngineParts,
+        (challenger_id, challenger): (&str, &EngineParts),
+        (incumbent_id, incumbent): (&str, &EngineParts),
     ) -> Result<EngineRow, CompileError> {
-        let text =
-            [identity(challenger), identity(incumbent), self.device.clone(), "engine-1".into()]
-                .join("\n");
+        let text = [challenger_id, incumbent_id, self.device.as_str(), "engine-2"].join("\n");
         let hash = blake3::hash(text.as_bytes()).to_hex().to_string();
         if let Some(row) = self.evidence.lookup_engine(&hash)? {
             return Ok(row);
@@ -87,17 +86,6 @@ fn device(err: RunError) -> DeviceError {
         RunError::Device(source) | RunError::Step { source, .. } => source,
         other => DeviceError::Load { reason: other.to_string() },
     }
-}
-
-/// What runs: the plan and the texts. The report and the weights do not change the time.
-fn identity(parts: &EngineParts) -> String {
-    let plan = serde_json::to_string(&parts.plan).expect("a plan serialises");
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(plan.as_bytes());
-    for text in &parts.ptx {
-        hasher.update(text.as_bytes());
-    }
-    hasher.finalize().to_hex().to_string()
 }
 
 /// Small numbers: normal floats around zero, integers that are valid indices of most tables.

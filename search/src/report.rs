@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::phases::PhaseReport;
+use crate::swarm::AgentRecord;
 
 /// The report of one compilation.
 #[derive(Clone, Debug, Serialize)]
@@ -37,6 +38,10 @@ pub struct Report {
     pub verdicts: Vec<(String, u64)>,
     /// The first choice against this engine, if both were measured.
     pub comparison: Option<Speedup>,
+    /// What the job's limits did, a line each.
+    pub constraints: Vec<String>,
+    /// What the agents did, if there was a search.
+    pub search: Option<SearchReport>,
     /// Whether an interrupt ended the search.
     pub interrupted: bool,
     /// Where the time went.
@@ -44,7 +49,7 @@ pub struct Report {
 }
 
 /// Time of the budget-0 engine over time of the engine that was written.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speedup {
     /// Median over interleaved rounds.
     pub ratio: f64,
@@ -52,4 +57,19 @@ pub struct Speedup {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+}
+
+/// What the agents did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchReport {
+    /// Who chose: `swarm` or `random`.
+    pub strategy: String,
+    /// Candidates judged, from evidence or measured.
+    pub n_steps: u64,
+    /// How often the mix of agents was changed because nothing was gained.
+    pub n_restarts: u64,
+    /// By agent.
+    pub agents: Vec<AgentRecord>,
+    /// Sum of the best launches of one inference, in ns, after so many candidates, whenever it changed.
+    pub curve: Vec<(u64, u64)>,
 }

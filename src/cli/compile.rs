@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eggine::runtime::DeviceSpec;
-use eggine::search::{Budget, Job, ProgressMode, Report};
+use eggine::search::{Budget, Job, ProgressMode, Report, Strategy};
 use eggine::{Case, Engine};
 
 use super::CliError;
@@ -51,6 +51,25 @@ pub(crate) struct Args {
     /// Allow rules that hold over the reals only.
     #[arg(long)]
     fast_math: bool,
+    /// The agents of the search, separated by commas [default: all; see `eggine agents`].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    agents: Option<Vec<String>>,
+    /// Who chooses what is tried: `swarm`, or `random` to compare with.
+    #[arg(long, default_value = "swarm", value_parser = ["swarm", "random"])]
+    strategy: String,
+    /// Do not order the search by what earlier ones taught.
+    #[arg(long)]
+    no_lessons: bool,
+    /// Repeat a finished search decision by decision from its evidence instead of making its engine at
+    /// once; the result is the same, byte for byte.
+    #[arg(long)]
+    replay: bool,
+    /// Device memory that the engine may need beside its inputs and outputs, such as 512M.
+    #[arg(long, value_name = "BYTES", value_parser = super::parse_bytes)]
+    max_memory: Option<u64>,
+    /// Largest error of a kernel, as a fraction of its derived bound.
+    #[arg(long, value_name = "FRACTION", default_value_t = 1.0, value_parser = parse_fraction)]
+    max_error: f64,
     /// No progress.
     #[arg(long, short)]
     quiet: bool,
@@ -78,6 +97,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     (job.device, job.threads, job.device_threads) =
         (args.device, args.threads, args.device_threads);
     (job.target, job.fast_math) = (args.target.clone(), args.fast_math);
+    (job.agents, job.lessons) = (args.agents.clone(), !args.no_lessons);
+    job.replay = args.replay;
+    (job.max_memory_bytes, job.max_error) = (args.max_memory, args.max_error);
+    job.strategy = if args.strategy == "random" { Strategy::Random } else { Strategy::Swarm };
     job.evidence = evidence_path(args)?;
     job.progress = if args.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
     let handler = ctrlc::set_handler(|| {
@@ -96,6 +119,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         false => print(&report),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A number above 0, up to 1.
+fn parse_fraction(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|it| *it > 0.0 && *it <= 1.0);
+    number.ok_or_else(|| format!("expected a number above 0 and up to 1, found `{text}`"))
 }
 
 /// A search needs evidence; a first choice uses it only if asked to.
@@ -146,6 +175,20 @@ fn print(report: &Report) {
         println!(
             "  time of the first choice ÷ time of this engine: {:.3} (95 % interval {:.3} to {:.3})",
             comparison.ratio, comparison.low, comparison.high
+        );
+    }
+    for line in &report.constraints {
+        println!("  {line}");
+    }
+    for agent in report.search.iter().flat_map(|search| &search.agents) {
+        println!(
+            "  {:<18} {:>5} proposed, {:>4} tried, {:>3} rejected, {:>3} better, {:.1} µs saved",
+            agent.agent,
+            agent.n_proposed,
+            agent.n_judged,
+            agent.n_rejected,
+            agent.n_better,
+            agent.saved_ns as f64 / 1e3
         );
     }
     let spent: Vec<String> = (report.phases.phases.iter())

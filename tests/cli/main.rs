@@ -190,6 +190,7 @@ fn a_search_is_repeated_from_evidence() {
     let folder = tempfile::tempdir().unwrap();
     let evidence = folder.path().join("evidence.sqlite");
     let extra = |n| vec!["--budget", "12", "--json", "--evidence", path(&evidence), "--threads", n];
+    let replay = |n| [extra(n), vec!["--replay"]].concat();
     let (engine, output) = compile("resnet50", folder.path(), &extra("2"));
     let first: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
     let bytes = std::fs::read(&engine).unwrap();
@@ -197,8 +198,37 @@ fn a_search_is_repeated_from_evidence() {
     let (engine, output) = compile("resnet50", folder.path(), &extra("1"));
     let again: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
     assert_eq!(again["n_measured"], 0, "{again}");
-    assert_eq!(again["n_candidates"], first["n_candidates"]);
+    assert_eq!(again["search"], first["search"], "its recipe says what was found, and how");
     assert!(bytes == std::fs::read(&engine).unwrap(), "the engines are the same, byte for byte");
+    for n in ["1", "2"] {
+        let (engine, output) = compile("resnet50", folder.path(), &replay(n));
+        let again: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
+        assert_eq!(again["n_measured"], 0, "{again}");
+        assert_eq!(again["n_candidates"], first["n_candidates"]);
+        assert!(bytes == std::fs::read(&engine).unwrap(), "decided anew, byte for byte the same");
+    }
+}
+
+#[test]
+fn agents_and_limits_are_checked_and_keep_their_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, output) = compile("resnet50", folder.path(), &["--budget", "4", "--agents", "tyler"]);
+    fails(&output, &["`tyler`", "contraction-tiler", "fuser"]);
+    let (_, output) = compile("resnet50", folder.path(), &["--max-memory", "100K"]);
+    fails(&output, &["allows 102400", "--max-memory"]);
+    let (_, output) = compile("resnet50", folder.path(), &["--max-memory", "many"]);
+    fails(&output, &["many"]);
+    let evidence = folder.path().join("evidence.sqlite");
+    let args = ["--budget", "8", "--json", "--evidence", path(&evidence), "--agents", "wanderer"];
+    let (_, output) =
+        compile("resnet50", folder.path(), &[&args[..], &["--max-memory", "64M"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
+    let agents: Vec<_> = (report["search"]["agents"].as_array().unwrap().iter())
+        .filter(|agent| agent["n_judged"].as_u64().unwrap() > 0)
+        .map(|agent| agent["agent"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(agents, ["wanderer"], "the others were not asked");
+    assert!(report["constraints"][0].as_str().unwrap().contains("67108864 bytes"), "{report}");
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) const TABLES: &str = "
     CREATE TABLE job (
         hash TEXT PRIMARY KEY, generations TEXT NOT NULL, finished INTEGER NOT NULL,
         description TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE note (
+        kind TEXT NOT NULL, job TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, job)) WITHOUT ROWID;
     CREATE TABLE counterexample (
         content TEXT PRIMARY KEY, kind TEXT NOT NULL, region TEXT NOT NULL, entry TEXT NOT NULL,
         failure TEXT NOT NULL) WITHOUT ROWID;
