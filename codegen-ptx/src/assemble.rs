@@ -1,16 +1,21 @@
-//! The assembler: runs `ptxas` on PTX text and reads what it says, and what it made.
+//! The assembler: PTX text to machine code, and what the assembler says and makes.
 //!
-//! It needs no GPU. Some of its messages are of failures but come with exit code 0; these are errors
-//! here. What it cannot see (misaligned vectors, addresses out of bounds, races) the executor finds.
+//! Three ways, best first: nvPTXCompiler in this process, `ptxas` as a process, or none, so that the
+//! driver compiles the text when it loads it. The first two are the same compiler and give the same
+//! code. None needs a GPU. Some messages are of failures but come with success; these are errors here.
+//! What the assembler cannot see (misaligned vectors, addresses out of bounds, races) the executor finds.
 
 pub mod cubin;
+mod library;
 mod log;
 mod opcodes;
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use eggine_ptx::PtxError;
 use eggine_ptx::ast::Module;
@@ -20,19 +25,29 @@ pub use cubin::{CubinError, InstructionMix};
 pub use log::Usage;
 
 use crate::Target;
+use library::Library;
 
 /// The version that `cargo xtask tools` installs: that of driver 580.
 pub const PINNED_VERSION: &str = "13.0.88";
 
-/// Messages about performance that come with exit code 0 and mean that the kernel is not what its PTX
+/// Messages about performance that come with success and mean that the kernel is not what its PTX
 /// says: `setmaxnreg` ignored, and waits or serialisation put into `wgmma` sequences.
 pub const FATAL_DIAGNOSTICS: [&str; 4] = ["C7508", "C7510", "C7517", "C7519"];
 
-/// A `ptxas` that runs.
+/// Who makes machine code.
 #[derive(Clone, Debug)]
 pub struct Assembler {
-    path: PathBuf,
-    version: String,
+    backend: Backend,
+}
+
+#[derive(Clone, Debug)]
+enum Backend {
+    /// nvPTXCompiler, loaded into this process; may be used by many threads at once.
+    Library(Arc<Library>),
+    /// A `ptxas` that runs.
+    Process { path: PathBuf, version: String },
+    /// Nobody here: the driver compiles the text.
+    Driver { why: String },
 }
 
 /// What became of a module.
@@ -53,8 +68,14 @@ pub struct Assembled {
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum AssembleError {
-    #[error("ptxas not found (looked for {}); `cargo xtask tools` installs it", list(.searched))]
+    #[error("no assembler found (looked for {}); `cargo xtask tools` installs it", list(.searched))]
     NotFound { searched: Vec<PathBuf> },
+    #[error("`{}` is not nvPTXCompiler: {reason}", path.display())]
+    Library { path: PathBuf, reason: String },
+    #[error("nvPTXCompiler fails in {call} with status {status}")]
+    Internal { call: &'static str, status: i32 },
+    #[error("machine code is left to the driver: {why}")]
+    LeftToDriver { why: String },
     #[error("cannot run `{}`", path.display())]
     Run { path: PathBuf, source: io::Error },
     #[error("ptxas refuses the module for {target}: {}", .diagnostics.join("; "))]
@@ -74,56 +95,97 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 impl Assembler {
-    /// The assembler at an explicit path; without one that which `cargo xtask tools` installs in the
-    /// workspace, or else the one on the search path.
+    /// The assembler at an explicit path (a library if it ends in `.so`, else a `ptxas`); without one the
+    /// library that `cargo xtask tools` installs in the workspace, then its `ptxas`, then what the system
+    /// has of each.
     ///
     /// # Errors
     ///
     /// [`AssembleError::NotFound`] if none of them runs.
     pub fn find(explicit: Option<&Path>, workspace: &Path) -> Result<Assembler, AssembleError> {
-        let installed = workspace.join(format!("target/tools/ptxas-{PINNED_VERSION}/ptxas"));
-        let searched = match explicit {
+        let candidates = match explicit {
             Some(path) => vec![path.to_owned()],
-            None => vec![installed, "ptxas".into()],
+            None => Self::candidates(workspace),
         };
-        let found = searched.iter().find_map(|path| Some((path, version(path)?)));
-        match found {
-            Some((path, version)) => Ok(Assembler { path: path.clone(), version }),
-            None => Err(AssembleError::NotFound { searched }),
+        let found = candidates.iter().find_map(|path| Self::at(path));
+        found.ok_or(AssembleError::NotFound { searched: candidates })
+    }
+
+    /// Every assembler that runs here, best first.
+    pub fn all(workspace: &Path) -> Vec<Assembler> {
+        Self::candidates(workspace).iter().filter_map(|path| Self::at(path)).collect()
+    }
+
+    /// As [`find`](Self::find); without one, the driver's.
+    pub fn find_or_driver(explicit: Option<&Path>, workspace: &Path) -> Assembler {
+        Self::find(explicit, workspace)
+            .unwrap_or_else(|err| Assembler { backend: Backend::Driver { why: err.to_string() } })
+    }
+
+    fn candidates(workspace: &Path) -> Vec<PathBuf> {
+        let tools = workspace.join("target/tools");
+        vec![
+            tools.join(format!("nvptxcompiler-{PINNED_VERSION}/libnvptxcompiler.so")),
+            tools.join(format!("ptxas-{PINNED_VERSION}/ptxas")),
+            "libnvptxcompiler.so".into(),
+            "ptxas".into(),
+        ]
+    }
+
+    fn at(path: &Path) -> Option<Assembler> {
+        let backend = if path.extension().is_some_and(|it| it == "so") {
+            Backend::Library(Arc::new(Library::open(path).ok()?))
+        } else {
+            Backend::Process { path: path.to_owned(), version: version(path)? }
+        };
+        Some(Assembler { backend })
+    }
+
+    /// Its name: `nvPTXCompiler`, `ptxas` or `driver`.
+    pub fn name(&self) -> &'static str {
+        match &self.backend {
+            Backend::Library(_) => "nvPTXCompiler",
+            Backend::Process { .. } => "ptxas",
+            Backend::Driver { .. } => "driver",
         }
     }
 
-    /// Its version, such as `13.0.88`.
+    /// Its version, such as `13.0.88`; the library tells the first two parts only, the driver none.
     pub fn version(&self) -> &str {
-        &self.version
+        match &self.backend {
+            Backend::Library(library) => library.version(),
+            Backend::Process { version, .. } => version,
+            Backend::Driver { .. } => "",
+        }
+    }
+
+    /// Whether there is machine code to be had.
+    pub fn makes_code(&self) -> bool {
+        !matches!(self.backend, Backend::Driver { .. })
     }
 
     /// Assembles PTX text, whose `.target` must be one that runs on `target`.
     ///
     /// # Errors
     ///
-    /// [`AssembleError`] if ptxas refuses the text, or accepts it with one of [`FATAL_DIAGNOSTICS`].
+    /// [`AssembleError`] if the text is refused, or accepted with one of [`FATAL_DIAGNOSTICS`].
     /// Spills are not an error: see [`Assembled::require_no_spills`].
     pub fn assemble(&self, ptx: &str, target: Target) -> Result<Assembled, AssembleError> {
-        let run_error = |source| AssembleError::Run { path: self.path.clone(), source };
-        let dir = tempfile::tempdir().map_err(run_error)?;
-        let (input, output) = (dir.path().join("kernel.ptx"), dir.path().join("kernel.cubin"));
-        fs::write(&input, ptx).map_err(run_error)?;
-        let mut command = Command::new(&self.path);
-        command
-            .args(["-v", "-arch", target.name(), "kernel.ptx", "-o", "kernel.cubin"])
-            .current_dir(dir.path());
-        let run = command.stdin(Stdio::null()).output().map_err(run_error)?;
-        let text = String::from_utf8_lossy(&run.stderr);
-        if !run.status.success() {
-            return Err(AssembleError::Rejected { target, diagnostics: log::errors(&text) });
-        }
-        if let Some(diagnostic) = log::fatal(&text) {
+        let (log, cubin) = match &self.backend {
+            Backend::Library(library) => library.compile(ptx, target)?,
+            Backend::Process { path, .. } => run(path, ptx, target)?,
+            Backend::Driver { why } => {
+                return Err(AssembleError::LeftToDriver { why: why.clone() });
+            }
+        };
+        let Some(cubin) = cubin else {
+            return Err(AssembleError::Rejected { target, diagnostics: log::errors(&log) });
+        };
+        if let Some(diagnostic) = log::fatal(&log) {
             return Err(AssembleError::Performance { target, diagnostic });
         }
-        let usage = log::usage(&text).map_err(|line| AssembleError::Log { target, line })?;
-        let cubin = fs::read(&output).map_err(run_error)?;
-        Ok(Assembled { target, usage, warnings: log::warnings(&text), cubin })
+        let usage = log::usage(&log).map_err(|line| AssembleError::Log { target, line })?;
+        Ok(Assembled { target, usage, warnings: log::warnings(&log), cubin })
     }
 
     /// Assembles a module for one target of each generation ([`Target::GENERATIONS`]) that has its
@@ -176,6 +238,35 @@ impl Assembled {
     pub fn instruction_mix(&self) -> Result<Vec<(String, InstructionMix)>, CubinError> {
         cubin::instruction_mix(&self.cubin)
     }
+}
+
+impl fmt::Display for Assembler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.backend {
+            Backend::Library(library) => {
+                write!(f, "nvPTXCompiler {} in this process", library.version())
+            }
+            Backend::Process { version, .. } => write!(f, "ptxas {version}"),
+            Backend::Driver { why } => write!(f, "the driver ({why})"),
+        }
+    }
+}
+
+/// Runs `ptxas`: what it prints, and the machine code unless it refuses.
+fn run(path: &Path, ptx: &str, target: Target) -> Result<(String, Option<Vec<u8>>), AssembleError> {
+    let run_error = |source| AssembleError::Run { path: path.to_owned(), source };
+    let dir = tempfile::tempdir().map_err(run_error)?;
+    let (input, output) = (dir.path().join("kernel.ptx"), dir.path().join("kernel.cubin"));
+    fs::write(&input, ptx).map_err(run_error)?;
+    let mut command = Command::new(path);
+    command
+        .args(["-v", "-arch", target.name(), "kernel.ptx", "-o", "kernel.cubin"])
+        .current_dir(dir.path());
+    let run = command.stdin(Stdio::null()).output().map_err(run_error)?;
+    let log = String::from_utf8_lossy(&run.stderr).into_owned();
+    let cubin =
+        if run.status.success() { Some(fs::read(&output).map_err(run_error)?) } else { None };
+    Ok((log, cubin))
 }
 
 /// The version that `path --version` prints, after `V`.

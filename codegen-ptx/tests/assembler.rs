@@ -1,7 +1,8 @@
 //! What only the assembler knows: that every row of the instruction table, and every PTX snapshot of
 //! the workspace, is PTX; and that what we read from ptxas is so.
 //!
-//! Needs ptxas (`cargo xtask tools`). Without it each test is reported as ignored, by name.
+//! Needs an assembler (`cargo xtask tools`). Without one each test is reported as ignored, by name; the
+//! comparison of the library with the process needs both.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::print_stderr, reason = "the harness says why it ignores")]
 
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use eggine_codegen_ptx::Target;
-use eggine_codegen_ptx::assemble::{AssembleError, Assembler};
+use eggine_codegen_ptx::assemble::{AssembleError, Assembler, cubin};
 use eggine_ptx::PtxError;
 use eggine_ptx::ast::{
     Base, Entry, Inst, Label, Module, Operand, Param, ParamType, Reg, RegClass, Shared, Special,
@@ -43,6 +44,15 @@ fn main() -> ExitCode {
         eprintln!("every test is ignored: {err}");
     }
     let assembler = Arc::new(assembler);
+    let all = Assembler::all(&workspace());
+    let pair = all
+        .iter()
+        .find(|it| it.name() == "nvPTXCompiler")
+        .cloned()
+        .zip(all.iter().find(|it| it.name() == "ptxas").cloned());
+    if pair.is_none() {
+        eprintln!("library_and_process_make_the_same_code is ignored: there is only one of them");
+    }
     let trial = |name: String, test: Box<dyn Fn(&Assembler) -> Outcome + Send>| {
         let is_ignored = assembler.is_err();
         let assembler = Arc::clone(&assembler);
@@ -56,6 +66,11 @@ fn main() -> ExitCode {
         let name = format!("every_row_assembles_for_{target}");
         trials.push(trial(name, Box::new(move |assembler| every_row_assembles(assembler, target))));
     }
+    let is_ignored = pair.is_none();
+    let same =
+        move || pair.as_ref().map_or(Ok(()), |(library, process)| same_code(library, process));
+    let name = "library_and_process_make_the_same_code";
+    trials.push(Trial::test(name, same).with_ignored_flag(is_ignored));
     for path in snapshots(&workspace()) {
         let name = path.strip_prefix(workspace()).unwrap_or(&path).display().to_string();
         let test = move |assembler: &Assembler| snapshot_assembles(assembler, &path);
@@ -240,6 +255,46 @@ fn rejection(assembler: &Assembler, ptx: &str, target: Target) -> Vec<String> {
         Err(AssembleError::Rejected { diagnostics, .. }) => diagnostics,
         other => panic!("expected a rejection, got {:?}", other.map(|assembled| assembled.usage)),
     }
+}
+
+/// The same sections, byte for byte, but the one in which the assembler names itself; the same verdicts, and
+/// from many threads at once.
+fn same_code(library: &Assembler, process: &Assembler) -> Outcome {
+    std::thread::scope(|scope| {
+        let of_target = |&target: &Target| {
+            scope.spawn(move || -> Result<(), String> {
+                let text = all_rows(target).to_string();
+                let both = [library, process].map(|it| it.assemble(&text, target));
+                let [Ok(a), Ok(b)] = both else { return Err(format!("{both:?}")) };
+                if (&a.usage, &a.warnings) != (&b.usage, &b.warnings) {
+                    return Err(format!("{target}: {:?} and {:?}", a.usage, b.usage));
+                }
+                let different =
+                    cubin::differences(&a.cubin, &b.cubin).map_err(|it| it.to_string())?;
+                if different != [cubin::TOOL_NOTE] {
+                    return Err(format!("{target}: sections {different:?} differ"));
+                }
+                let refusals =
+                    [library, process].map(|it| rejection(it, &text.replace("fma", "mfa"), target));
+                if refusals[0].is_empty() || refusals[1].is_empty() {
+                    return Err(format!("{refusals:?}"));
+                }
+                Ok(())
+            })
+        };
+        let running: Vec<_> = Target::ALL.iter().map(of_target).collect();
+        running
+            .into_iter()
+            .try_for_each(|it| it.join().map_err(|_| "a thread panics".to_owned())?)
+    })?;
+    // The comparison can fail: other code is told by its section.
+    let [a, b] = [Op::AddS32, Op::SubS32].map(|op| {
+        let text = Module::new("sm_80", vec![kernel_of(op)]).unwrap().to_string();
+        library.assemble(&text.replace(&format!("{op:?}"), "k"), Target::Sm80).unwrap().cubin
+    });
+    let different = cubin::differences(&a, &b)?;
+    assert!(different.iter().any(|name| name == ".text.k"), "{different:?}");
+    Ok(())
 }
 
 fn wrong_row_is_found(assembler: &Assembler) -> Outcome {

@@ -58,12 +58,9 @@ fn cpu() -> Finding {
 
 fn assembler() -> Finding {
     match Assembler::find(None, Path::new(".")) {
-        Ok(assembler) => Finding {
-            what: "assembler",
-            works: true,
-            found: format!("ptxas {}", assembler.version()),
-            advice: None,
-        },
+        Ok(assembler) => {
+            Finding { what: "assembler", works: true, found: assembler.to_string(), advice: None }
+        }
         Err(err) => Finding {
             what: "assembler",
             works: false,

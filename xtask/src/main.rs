@@ -11,7 +11,7 @@ type Task = fn(&Path) -> Result<(), String>;
 
 #[rustfmt::skip] // One task per row.
 const TASKS: &[(&str, Task, &str)] = &[
-    ("tools",     tools::install, "installs ptxas 13.0.88 into target/tools (37 MB, checked against its hash)"),
+    ("tools",     tools::install, "installs ptxas 13.0.88 and, with gcc, nvPTXCompiler into target/tools (60 MB, checked against their hashes)"),
     ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
     ("test",      ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
     ("ci",        ci::all,        "the same"),

@@ -1,31 +1,68 @@
-//! Installs the assembler. It comes from a Python wheel, which pip checks against the hash in
-//! `tools/requirements.txt`; its licence does not allow us to commit it.
+//! Installs the assembler, as a program and, where there is gcc, as a library for use in process. Both come
+//! from Python wheels, which pip checks against the hashes in `tools/`; their licence does not allow us
+//! to commit them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Version of the assembler, which is that of the wheel.
+/// Version of the assembler, which is that of the wheels.
 const VERSION: &str = "13.0.88";
 
-/// Where the wheel has it.
-const IN_WHEEL: &str = "nvidia/cu13/bin/ptxas";
-
-/// Installs `target/tools/ptxas-VERSION/ptxas`, unless it is there.
+/// Installs `target/tools/ptxas-VERSION/ptxas` and `target/tools/nvptxcompiler-VERSION/libnvptxcompiler.so`,
+/// unless they are there. The library is optional: what is missing for it is said.
 pub(crate) fn install(workspace: &Path) -> Result<(), String> {
     let tools = workspace.join("target/tools");
     let installed = tools.join(format!("ptxas-{VERSION}/ptxas"));
     if runs(&installed) {
         println!("ptxas {VERSION} is installed");
+    } else {
+        staged(&tools, |staging| {
+            let wheel = download(workspace, "requirements.txt", staging)?;
+            let ptxas = wheel.join("nvidia/cu13/bin/ptxas");
+            make_executable(&ptxas)?;
+            if !runs(&ptxas) {
+                return Err("the wheel's ptxas does not run on this machine".into());
+            }
+            publish(&ptxas, &installed)
+        })?;
+    }
+    let library = tools.join(format!("nvptxcompiler-{VERSION}/libnvptxcompiler.so"));
+    if library.exists() {
+        println!("nvPTXCompiler {VERSION} is installed");
         return Ok(());
     }
-    // Everything happens in a directory of our own, which becomes visible when it is complete.
+    if !output_ok(Command::new("gcc").arg("--version")).unwrap_or(false) {
+        println!("skipped nvPTXCompiler: there is no gcc to link it with; ptxas is used instead");
+        return Ok(());
+    }
+    let linked = staged(&tools, |staging| {
+        let wheel = download(workspace, "nvptxcompiler.txt", staging)?;
+        let shared = staging.join("libnvptxcompiler.so");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-shared", "-s", "-o"]).arg(&shared).arg("-Wl,--whole-archive");
+        gcc.arg(wheel.join("nvidia/cu13/lib/libnvptxcompiler_static.a"));
+        gcc.args(["-Wl,--no-whole-archive", "-lpthread", "-lm", "-ldl"]);
+        if !output_ok(&mut gcc)? {
+            return Err("gcc cannot link the wheel's library".into());
+        }
+        publish(&shared, &library)
+    });
+    if let Err(reason) = linked {
+        println!("skipped nvPTXCompiler: {reason}; ptxas is used instead");
+    }
+    Ok(())
+}
+
+/// Runs `make` with a directory of its own: what it makes becomes visible when it is complete.
+fn staged(tools: &Path, make: impl FnOnce(&Path) -> Result<PathBuf, String>) -> Result<(), String> {
     let staging = tools.join(format!("staging-{}", std::process::id()));
-    let result = download(workspace, &staging).and_then(|ptxas| publish(&ptxas, &installed));
+    fs::create_dir_all(&staging)
+        .map_err(|err| format!("cannot create {}: {err}", staging.display()))?;
+    let result = make(&staging);
     // What cannot be removed is only space.
     let _ = fs::remove_dir_all(&staging);
-    result?;
-    println!("installed {}", installed.display());
+    println!("installed {}", result?.display());
     Ok(())
 }
 
@@ -36,10 +73,9 @@ fn runs(ptxas: &Path) -> bool {
     })
 }
 
-fn download(workspace: &Path, staging: &Path) -> Result<PathBuf, String> {
-    fs::create_dir_all(staging)
-        .map_err(|err| format!("cannot create {}: {err}", staging.display()))?;
-    let requirements = workspace.join("xtask/tools/requirements.txt");
+/// Downloads and unpacks the wheel of a requirements file; the folder of its contents.
+fn download(workspace: &Path, requirements: &str, staging: &Path) -> Result<PathBuf, String> {
+    let requirements = workspace.join("xtask/tools").join(requirements);
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
     pip.args(["--only-binary=:all:", "--require-hashes", "-r"])
@@ -51,11 +87,11 @@ fn download(workspace: &Path, staging: &Path) -> Result<PathBuf, String> {
         let stderr = String::from_utf8_lossy(&output.stderr);
         if stderr.contains("DO NOT MATCH THE HASHES") {
             let pinned = requirements.display();
-            return Err(format!("the wheel of ptxas {VERSION} has another hash than {pinned}"));
+            return Err(format!("the wheel of {VERSION} has another hash than {pinned}"));
         }
         let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
         let reason = last.unwrap_or("no message").trim();
-        return Err(format!("cannot download ptxas {VERSION} (offline?): {reason}"));
+        return Err(format!("cannot download version {VERSION} (offline?): {reason}"));
     }
     let entries =
         fs::read_dir(staging).map_err(|err| format!("cannot read {}: {err}", staging.display()))?;
@@ -63,25 +99,21 @@ fn download(workspace: &Path, staging: &Path) -> Result<PathBuf, String> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
         .ok_or("pip left no wheel")?;
+    let unpacked = staging.join("wheel");
     let mut unzip = Command::new("python3");
-    unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(staging.join("wheel"));
+    unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked);
     if !output_ok(&mut unzip)? {
         return Err(format!("cannot unpack {}", wheel.display()));
     }
-    let ptxas = staging.join("wheel").join(IN_WHEEL);
-    make_executable(&ptxas)?;
-    if runs(&ptxas) {
-        Ok(ptxas)
-    } else {
-        Err(format!("the wheel's {IN_WHEEL} does not run on this machine"))
-    }
+    Ok(unpacked)
 }
 
-fn publish(ptxas: &Path, installed: &Path) -> Result<(), String> {
+fn publish(made: &Path, installed: &Path) -> Result<PathBuf, String> {
     let dir = installed.parent().expect("the path has a directory");
     fs::create_dir_all(dir).map_err(|err| format!("cannot create {}: {err}", dir.display()))?;
-    fs::rename(ptxas, installed)
-        .map_err(|err| format!("cannot create {}: {err}", installed.display()))
+    fs::rename(made, installed)
+        .map_err(|err| format!("cannot create {}: {err}", installed.display()))?;
+    Ok(installed.to_owned())
 }
 
 #[cfg(unix)]

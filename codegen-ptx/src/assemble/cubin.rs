@@ -77,6 +77,30 @@ pub fn instruction_mix(cubin: &[u8]) -> Result<Vec<(String, InstructionMix)>, Cu
     Ok(kernels)
 }
 
+/// The section in which an assembler names itself and its command line.
+pub const TOOL_NOTE: &str = ".note.nv.tkinfo";
+
+/// Names of the sections that differ between two cubins, in the order of the first file.
+///
+/// The same compiler as a process and as a library makes the same sections but [`TOOL_NOTE`].
+///
+/// # Errors
+///
+/// [`CubinError`] of either file.
+pub fn differences(a: &[u8], b: &[u8]) -> Result<Vec<String>, CubinError> {
+    let (a, b) = (sections(a)?, sections(b)?);
+    let mut different = Vec::new();
+    for section in &a {
+        let same = b.iter().any(|it| it.name == section.name && it.bytes == section.bytes);
+        if !same && !different.contains(&section.name) {
+            different.push(section.name.clone());
+        }
+    }
+    let new = b.iter().filter(|it| !a.iter().any(|other| other.name == it.name));
+    different.extend(new.map(|it| it.name.clone()));
+    Ok(different)
+}
+
 fn mix(code: &[u8]) -> InstructionMix {
     let opcodes = code
         .chunks_exact(INSTRUCTION_BYTES)
