@@ -34,7 +34,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Compile a model into an engine: verified always, measured as far as the budget goes.
-    Compile(compile::Args),
+    Compile(Box<compile::Args>),
     /// Run an engine on the arrays of an npz file.
     Run(run::Args),
     /// Run an engine on a case and compare with its expected outputs (exit 0 agrees, 1 differs).
@@ -79,25 +79,31 @@ pub(crate) fn print_error(error: &dyn Error) {
 
 /// `60s`, `2m`, `500` measurements, or `0`.
 pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
-    let expected = || {
-        format!("expected a time such as 60s or 2m, a number of measurements, or 0, found `{text}`")
-    };
     if let Ok(n) = text.parse::<u64>() {
         return Ok(if n == 0 { Budget::First } else { Budget::Measurements(n) });
     }
+    match parse_time(text) {
+        Ok(time) if !time.is_zero() => Ok(Budget::Time(time)),
+        Ok(_) => Ok(Budget::First),
+        Err(_) => Err(format!(
+            "expected a time such as 60s or 2m, a number of measurements, or 0, found `{text}`"
+        )),
+    }
+}
+
+/// `60s`, `2m`, `0.5h` or `0`.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let expected = || format!("expected a time such as 60s or 2m, or 0, found `{text}`");
     let (number, unit_s) =
         match (text.strip_suffix('s'), text.strip_suffix('m'), text.strip_suffix('h')) {
             (Some(number), ..) => (number, 1.0),
             (_, Some(number), _) => (number, 60.0),
             (.., Some(number)) => (number, 3600.0),
+            _ if text == "0" => ("0", 1.0),
             _ => return Err(expected()),
         };
     let seconds: f64 = number.trim().parse().map_err(|_| expected())?;
-    match Duration::try_from_secs_f64(seconds * unit_s) {
-        Ok(time) if !time.is_zero() => Ok(Budget::Time(time)),
-        Ok(_) => Ok(Budget::First),
-        Err(_) => Err(expected()),
-    }
+    Duration::try_from_secs_f64(seconds * unit_s).map_err(|_| expected())
 }
 
 /// `x=1,3,224,224`; a scalar is `x=`.

@@ -11,7 +11,7 @@ mod weights;
 mod write;
 
 pub use format::FORMAT_VERSION;
-pub use manifest::{ArenaRecord, KernelRecord, Manifest};
+pub use manifest::{AgentRecord, ArenaRecord, GraphAgentRecord, KernelRecord, Manifest};
 pub use weights::WeightsBuilder;
 pub use write::write_atomically;
 

@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eggine_codegen_ptx::Binding;
 use eggine_ir::{Schedule, Tensor};
+use eggine_rewrite::agent::AgentLog;
 use eggine_rewrite::{Cover, RegionId, TensorDef, TensorId};
-use eggine_runtime::engine::{ArenaRecord, KernelRecord, Manifest, WeightsBuilder};
+use eggine_runtime::engine::{
+    AgentRecord, ArenaRecord, GraphAgentRecord, KernelRecord, Manifest, WeightsBuilder,
+};
 use eggine_runtime::plan::{BufferLife, OutputAlias, Part, plan_arena};
 use eggine_runtime::{Arg, EngineParts, IoSpec, KernelPlan, Plan, Step, Verification};
 
@@ -52,6 +55,8 @@ pub struct Facts {
     pub outputs: Vec<IoSpec>,
     /// Hashes of the rows that the choices rest on.
     pub evidence: Vec<String>,
+    /// What the agents of the search did.
+    pub agents: Vec<AgentRecord>,
 }
 
 /// Why a cover cannot be assembled: a bug of ours, reported instead of a panic.
@@ -145,6 +150,8 @@ pub fn assemble(
         n_model_nodes: facts.n_model_nodes,
         arena: memory.arena,
         kernels: records,
+        graph_agents: cover.agents.iter().map(graph_agent).collect(),
+        agents: facts.agents,
     };
     Ok(EngineParts {
         manifest,
@@ -154,6 +161,14 @@ pub fn assemble(
         report: order.iter().map(|region| choices[region].verification.clone()).collect(),
         evidence: facts.evidence,
     })
+}
+
+fn graph_agent(log: &AgentLog) -> GraphAgentRecord {
+    GraphAgentRecord {
+        agent: log.agent.to_owned(),
+        n_proposed: log.n_proposed as u64,
+        n_applied: log.n_applied as u64,
+    }
 }
 
 fn kernel_plan(prepared: &Prepared) -> KernelPlan {

@@ -14,6 +14,7 @@ use eggine_ir::Schedule;
 use eggine_ir::onnx::{ImportError, ImportOptions, Imported, import};
 use eggine_rewrite::{Optimiser, RewriteError, Soundness};
 use eggine_runtime::device::{CpuOptions, open_with};
+use eggine_runtime::engine::AgentRecord;
 use eggine_runtime::{Device, DeviceError, Engine, EngineError, EngineParts, IoSpec};
 
 use crate::agents;
@@ -216,7 +217,7 @@ impl Compilation<'_> {
             None => {
                 let cover = floor.first_cover()?;
                 let selection = floor.untuned(cover);
-                let parts = floor.engine(&selection, &|proofs| self.facts(None, proofs))?;
+                let parts = floor.engine(&selection, &|proofs| self.facts(None, proofs, &[]))?;
                 Found { parts, comparison: None, search: None, finished: true }
             }
         };
@@ -305,7 +306,9 @@ impl Compilation<'_> {
             return Ok(None);
         };
         let device = floor.workshop.device_identity().to_owned();
-        let parts = floor.engine(&selection, &|proofs| self.facts(Some(device.clone()), proofs))?;
+        let agents = recipe.search.as_ref().map_or(&[][..], |search| &search.agents);
+        let parts =
+            floor.engine(&selection, &|proofs| self.facts(Some(device.clone()), proofs, agents))?;
         Ok(Some(Found {
             parts,
             comparison: recipe.comparison,
@@ -381,8 +384,14 @@ impl Compilation<'_> {
             return Ok(lessons);
         }
         let costs = &floor.costs;
+        let from = self.job.lessons_from.as_deref();
         let lessons = floor.workshop.phases.time(Phase::Evidence, |_| {
-            let lessons = Lessons::learn(evidence, &identity, METHOD, costs)?;
+            let lessons = match from {
+                Some(path) => {
+                    Lessons::learn(&Evidence::open_existing(path)?, &identity, METHOD, costs)?
+                }
+                None => Lessons::learn(evidence, &identity, METHOD, costs)?,
+            };
             let text = serde_json::to_string(&lessons).expect("lessons serialise");
             evidence.set_note(Note::Lessons, job_hash, &text)?;
             Ok::<_, EvidenceError>(lessons)
@@ -398,7 +407,7 @@ impl Compilation<'_> {
         swarm: &Swarm,
     ) -> Result<(Selection, EngineParts, Option<Speedup>), CompileError> {
         let device = floor.workshop.device_identity().to_owned();
-        let facts = |proofs| self.facts(Some(device.clone()), proofs);
+        let facts = |proofs| self.facts(Some(device.clone()), proofs, swarm.records());
         let times = swarm.times_ns();
         let bests: BTreeMap<usize, Schedule> =
             times.keys().filter_map(|&number| Some((number, swarm.best(number)?.0))).collect();
@@ -415,10 +424,14 @@ impl Compilation<'_> {
                 }
             }
         }
-        let budget = match self.job.budget {
-            Budget::Time(time) => race_time(time) / others.len().max(1) as u32,
+        let budget = match (self.job.race, self.job.budget) {
+            (Some(time), _) => time,
+            (None, Budget::Time(time)) => race_time(time) / others.len().max(1) as u32,
             _ => Duration::from_secs(3),
         };
+        if budget.is_zero() {
+            others.clear();
+        }
         let racer = Racer {
             evidence: self.evidence,
             device: device.clone(),
@@ -465,7 +478,12 @@ impl Compilation<'_> {
         }
     }
 
-    fn facts(&self, device: Option<String>, evidence: Vec<String>) -> Facts {
+    fn facts(
+        &self,
+        device: Option<String>,
+        evidence: Vec<String>,
+        agents: &[AgentRecord],
+    ) -> Facts {
         let specs = |named: &[(String, eggine_ir::TensorType)]| -> Vec<IoSpec> {
             let spec = |(name, ty): &(String, eggine_ir::TensorType)| IoSpec {
                 name: name.clone(),
@@ -485,6 +503,7 @@ impl Compilation<'_> {
             inputs: specs(&self.imported.inputs),
             outputs: specs(&self.imported.outputs),
             evidence,
+            agents: agents.to_vec(),
         }
     }
 

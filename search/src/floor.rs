@@ -18,11 +18,14 @@ use crate::costs::{Costs, CostsRecord};
 use crate::moves::CodegenMoves;
 use crate::phases::Phase;
 use crate::progress::{Progress, Snapshot};
-use crate::swarm::{Candidate, Judgement, Lab, Opened, Shape, Status};
+use crate::swarm::{Best, Candidate, Judgement, Lab, Opened, Shape, Status};
 use crate::workshop::{Origin, Prepared, Subject, Workshop, WorkshopError, prepare};
 
 /// How often extraction is repeated when a region that it chose turns out to have no right kernel.
 const MAX_RETRIES: usize = 8;
+
+/// A win by less than this is not worth a change that was measured alone.
+const LEAST_GAIN: f64 = 0.01;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -390,7 +393,7 @@ impl Lab for Floor<'_> {
         Ok(Some(self.opened(region)))
     }
 
-    fn judge(&mut self, candidate: &Candidate, best: &Schedule) -> Result<Judgement, CompileError> {
+    fn judge(&mut self, candidate: &Candidate, best: Best) -> Result<Judgement, CompileError> {
         let number = candidate.region;
         let subject = self.subjects[number].clone();
         let prepared = match self.workshop.prepare(&subject, &candidate.schedule) {
@@ -401,36 +404,37 @@ impl Lab for Floor<'_> {
                 return Ok(Judgement { ratio: None, better: false });
             }
         };
-        self.remake(number, best);
         let parent = candidate.parent.to_string();
         let origin =
             Origin { agent: candidate.agent, tiling_move: candidate.tiling_move, parent: &parent };
-        let incumbent = match self.firsts.get(&number).filter(|first| first.schedule == *best) {
+        let reference = &self.firsts[&number].prepared;
+        let schedule = &candidate.schedule;
+        let row = self.workshop.judge(&subject, schedule, &prepared, Some(reference), origin)?;
+        let within = row.error_of_bound <= self.max_error;
+        self.n_over_error += u64::from(row.passed() && !within);
+        let before: Vec<f64> = row.incumbent_ns.iter().map(|&ns| ns as f64).collect();
+        let ratio = median(&before).map(|before_ns| row.median_ns / before_ns);
+        let usable = |ratio: &f64| row.passed() && within && ratio.is_finite() && *ratio > 0.0;
+        let Some(ratio) = ratio.filter(usable) else {
+            return Ok(Judgement { ratio: None, better: false });
+        };
+        if ratio >= (1.0 - LEAST_GAIN) * best.ratio {
+            return Ok(Judgement { ratio: Some(ratio), better: false });
+        }
+        self.remake(number, &best.schedule);
+        let incumbent = match self.firsts.get(&number).filter(|it| it.schedule == best.schedule) {
             Some(first) => &first.prepared,
             None => &self.incumbents[&number].1,
         };
-        let row = self.workshop.judge(
-            &subject,
-            &candidate.schedule,
-            &prepared,
-            Some(incumbent),
-            origin,
-        )?;
-        let within = row.error_of_bound <= self.max_error;
-        self.n_over_error += u64::from(row.passed() && !within);
-        let passed = row.passed() && within && row.median_ns > 0.0;
-        let better = passed && row.decision == "faster";
-        if passed {
-            let proof =
-                Proof { row: row.key.hash(), agent: candidate.agent, median_ns: row.median_ns };
-            self.proofs.insert((number, candidate.schedule), proof);
+        let duel = self.workshop.duel(&subject, &prepared, incumbent)?;
+        if duel.decision != "faster" || duel.ratio > 1.0 - LEAST_GAIN {
+            return Ok(Judgement { ratio: Some(ratio), better: false });
         }
-        if better {
-            self.incumbents.insert(number, (candidate.schedule, prepared));
-        }
-        let incumbent: Vec<f64> = row.incumbent_ns.iter().map(|&ns| ns as f64).collect();
-        let ratio = median(&incumbent).map(|before_ns| row.median_ns / before_ns);
-        Ok(Judgement { ratio: ratio.filter(|_| passed), better })
+        let proof = Proof { row: row.key.hash(), agent: candidate.agent, median_ns: row.median_ns };
+        self.proofs.insert((number, candidate.schedule), proof);
+        self.incumbents.insert(number, (candidate.schedule, prepared));
+        // Of what was chosen for being low the second measurement is believed.
+        Ok(Judgement { ratio: Some(duel.ratio * best.ratio), better: true })
     }
 
     fn covers(

@@ -62,9 +62,14 @@ pub struct Job {
     pub agents: Option<Vec<String>>,
     /// Whether what earlier searches taught orders this one.
     pub lessons: bool,
+    /// Another evidence file to learn from.
+    pub lessons_from: Option<PathBuf>,
     /// Whether a search that was finished before is repeated, decision by decision, from its evidence,
     /// instead of making its engine at once. The result is the same.
     pub replay: bool,
+    /// Time for each race of whole engines; `None` for an eighth of a time budget, at most 12 s, or for
+    /// 3 s. Without any the first choice stays: nothing is shown to be faster.
+    pub race: Option<Duration>,
     /// Device memory that an engine may need, beside its inputs and outputs.
     pub max_memory_bytes: Option<u64>,
     /// Largest error of a kernel as a fraction of its bound, up to 1.
@@ -90,7 +95,9 @@ impl Job {
             strategy: Strategy::Swarm,
             agents: None,
             lessons: true,
+            lessons_from: None,
             replay: false,
+            race: None,
             max_memory_bytes: None,
             max_error: 1.0,
             progress: ProgressMode::Silent,
@@ -114,6 +121,12 @@ impl Job {
         }
         if !self.lessons {
             set("lessons", "false".to_owned());
+        }
+        if let Some(path) = &self.lessons_from {
+            set("lessons_from", path.display().to_string());
+        }
+        if let Some(time) = self.race {
+            set("race", format!("{}s", time.as_secs_f64()));
         }
         if let Some(bytes) = self.max_memory_bytes {
             set("max_memory_bytes", bytes.to_string());

@@ -28,4 +28,4 @@ pub use progress::{Progress, ProgressMode, Snapshot};
 pub use race::random_input;
 pub use random::SplitMix;
 pub use report::{Report, SearchReport, Speedup};
-pub use swarm::{AgentRecord, Strategy};
+pub use swarm::Strategy;

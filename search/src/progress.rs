@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::swarm::AgentRecord;
+use eggine_runtime::engine::AgentRecord;
 
 /// Where progress goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::phases::PhaseReport;
-use crate::swarm::AgentRecord;
+use eggine_runtime::engine::AgentRecord;
 
 /// The report of one compilation.
 #[derive(Clone, Debug, Serialize)]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use eggine_ir::Schedule;
 use eggine_rewrite::agent::{Agent, Budget, Proposal, View};
 use eggine_rewrite::{EGraph, KernelId, KernelSpace};
-use serde::{Deserialize, Serialize};
+use eggine_runtime::engine::AgentRecord;
 
 use crate::agents::FUSER;
 use crate::lessons::Lessons;
@@ -40,10 +40,20 @@ pub struct Candidate {
 /// What was found out about a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judgement {
-    /// Time over the time of the best, measured in turns, or `None` if the candidate was rejected.
+    /// Time over the time of the region's first schedule, measured in turns, or `None` if the candidate
+    /// was rejected.
     pub ratio: Option<f64>,
-    /// Whether it beats the incumbent: the confidence interval of the ratio excludes 1.
+    /// Whether it surely beats the best so far.
     pub better: bool,
+}
+
+/// The best schedule of a region so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Its time over the time of the region's first schedule.
+    pub ratio: f64,
 }
 
 /// A way to compute the model, as far as times are concerned: how often each region is launched.
@@ -73,12 +83,12 @@ pub trait Lab {
     /// If evidence cannot be read or written, or the device is lost.
     fn open(&mut self, region: usize) -> Result<Option<Opened>, Self::Error>;
 
-    /// Judges a candidate against the region's incumbent.
+    /// Judges a candidate against the region's first schedule, and if it looks better, the best so far.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    fn judge(&mut self, candidate: &Candidate, best: &Schedule) -> Result<Judgement, Self::Error>;
+    fn judge(&mut self, candidate: &Candidate, best: Best) -> Result<Judgement, Self::Error>;
 
     /// Covers worth a look when these regions take these times: number and shape of each, the best as far
     /// as is known first.
@@ -114,23 +124,6 @@ pub enum Strategy {
     Swarm,
     /// Chance: any agent, any region, any proposal. What the swarm is compared with.
     Random,
-}
-
-/// What an agent did, and what came of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AgentRecord {
-    /// Its name.
-    pub agent: String,
-    /// Different candidates that it proposed.
-    pub n_proposed: u64,
-    /// Of these, judged.
-    pub n_judged: u64,
-    /// Of these, rejected.
-    pub n_rejected: u64,
-    /// Of these, better than the best before.
-    pub n_better: u64,
-    /// Time that these save in one inference, in ns.
-    pub saved_ns: u64,
 }
 
 /// How the swarm works.
@@ -513,16 +506,19 @@ impl Swarm {
             tiling_move: step,
             parent: region.space.get(parent).schedule,
         };
-        let best = region.space.get(region.best).schedule;
-        let judgement = lab.judge(&candidate, &best)?;
+        let best = Best {
+            schedule: region.space.get(region.best).schedule,
+            ratio: region.best_ns / region.first_ns,
+        };
+        let judgement = lab.judge(&candidate, best)?;
         self.n_steps += 1;
         self.n_since_gain += 1;
         self.n_since_extraction += 1;
         let record = &mut self.records[agent];
         record.n_judged += 1;
         let region = self.regions.get_mut(&number).expect("it was chosen among them");
-        // A chain of ratios: medians of other times and other noise are not compared.
-        let ns = judgement.ratio.map(|ratio| ratio * region.best_ns);
+        // Medians of other times and other noise are not compared: all is relative to the first.
+        let ns = judgement.ratio.map(|ratio| ratio * region.first_ns);
         region.judged.insert(id, ns);
         region.proposals.fill(None);
         region.credit[agent].0 += 1;

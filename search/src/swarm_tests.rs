@@ -90,14 +90,14 @@ impl Lab for Valley {
         Ok((self.forbidden != Some(region)).then(|| opened(ns)))
     }
 
-    fn judge(&mut self, candidate: &Candidate, best: &Schedule) -> Result<Judgement, Self::Error> {
+    fn judge(&mut self, candidate: &Candidate, best: Best) -> Result<Judgement, Self::Error> {
         self.judged.push((candidate.region, candidate.schedule.to_string()));
         if Some(threads_of(&candidate.schedule)) == self.rejected {
             return Ok(Judgement { ratio: None, better: false });
         }
         let ns = self.time_ns(candidate.region, &candidate.schedule);
-        let ratio = ns / self.time_ns(candidate.region, best);
-        Ok(Judgement { ratio: Some(ratio), better: ratio < 1.0 })
+        let ratio = ns / self.time_ns(candidate.region, &schedule(256));
+        Ok(Judgement { ratio: Some(ratio), better: ratio < best.ratio - 1e-9 })
     }
 
     fn covers(&mut self, _: &BTreeMap<usize, f64>) -> Result<Vec<(usize, Shape)>, Self::Error> {
@@ -243,7 +243,7 @@ fn a_stall_changes_the_mix() {
         fn open(&mut self, region: usize) -> Result<Option<Opened>, Self::Error> {
             self.0.open(region)
         }
-        fn judge(&mut self, _: &Candidate, _: &Schedule) -> Result<Judgement, Self::Error> {
+        fn judge(&mut self, _: &Candidate, _: Best) -> Result<Judgement, Self::Error> {
             Ok(Judgement { ratio: Some(1.0), better: false })
         }
         fn covers(&mut self, _: &BTreeMap<usize, f64>) -> Result<Vec<(usize, Shape)>, Self::Error> {

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 
 use eggine_codegen_ptx::{Binding, Lowered, Target, emit, lower};
 use eggine_ir::{Region, Schedule, Tensor};
-use eggine_runtime::timing::{Decision, Measured, measure};
+use eggine_runtime::timing::{Measured, measure};
 use eggine_runtime::verify::verify;
 use eggine_runtime::{
     Candidate, CandidateBuffer, Device, OracleCache, TimingPlan, Verdict, Verification,
     VerifyOptions,
 };
 
-use crate::evidence::{Conditions, Evidence, EvidenceError, Key, Row};
+use crate::evidence::{Conditions, EngineRow, Evidence, EvidenceError, Key, Row};
 use crate::phases::{Phase, Phases};
 
 /// Changes whenever verification or timing does: what was measured otherwise is not comparable.
-pub const METHOD: &str = "verify-1 timing-2";
+pub const METHOD: &str = "verify-1 timing-3";
 
 /// Oracles of the regions under search are kept up to this size.
 const ORACLE_CACHE_BYTES: usize = 1 << 30;
@@ -209,8 +209,11 @@ impl<'a> Workshop<'a> {
         Ok(verification)
     }
 
-    /// Judges a candidate: from evidence, else by verifying and timing it, against the incumbent if
+    /// Judges a candidate: from evidence, else by verifying and timing it, in turns with `reference` if
     /// there is one.
+    ///
+    /// The reference of a region is always its first choice, whatever the best is at the moment: so a row
+    /// says the same to every search that finds it.
     ///
     /// # Errors
     ///
@@ -220,7 +223,7 @@ impl<'a> Workshop<'a> {
         subject: &Subject,
         schedule: &Schedule,
         prepared: &Prepared,
-        incumbent: Option<&Prepared>,
+        reference: Option<&Prepared>,
         origin: Origin<'_>,
     ) -> Result<Row, WorkshopError> {
         self.counts.n_candidates += 1;
@@ -230,7 +233,7 @@ impl<'a> Workshop<'a> {
         let row = match known {
             Some(row) => row,
             None => {
-                let row = self.measure(key, subject, prepared, incumbent, origin)?;
+                let row = self.measure(key, subject, prepared, reference, origin)?;
                 self.counts.n_measured += 1;
                 self.phases.time(Phase::Evidence, |_| evidence.keep(row))?
             }
@@ -244,7 +247,7 @@ impl<'a> Workshop<'a> {
         key: Key,
         subject: &Subject,
         prepared: &Prepared,
-        incumbent: Option<&Prepared>,
+        reference: Option<&Prepared>,
         origin: Origin<'_>,
     ) -> Result<Row, WorkshopError> {
         let Self { device, oracles, options, plan, phases, .. } = self;
@@ -253,47 +256,84 @@ impl<'a> Workshop<'a> {
             let fresh = VerifyOptions { seed: options.seed.wrapping_add(1), ..options.clone() };
             warm_oracles(oracles, subject, &fresh);
         });
-        let incumbent = incumbent.map(Prepared::candidate);
-        let mut measured = phases.time(Phase::Measure, |_| {
-            let (device, candidate) = (device.as_mut(), prepared.candidate());
-            let mut run = |plan: &TimingPlan| {
-                let (region, hash) = (&subject.region, subject.hash.as_str());
-                measure(
-                    device,
-                    region,
-                    hash,
-                    &candidate,
-                    incumbent.as_ref(),
-                    oracles,
-                    options,
-                    plan,
-                )
-            };
-            let first = run(plan)?;
-            if incumbent.is_none() || !first.wins() {
-                return Ok(first);
-            }
-            // Of many challengers some win by luck: a winner has to win again, over more rounds.
-            let longer = TimingPlan {
-                min_samples: 2 * plan.min_samples,
-                seed: plan.seed.wrapping_add(1),
-                ..plan.clone()
-            };
-            run(&longer)
+        let reference = reference.map(Prepared::candidate);
+        let measured = phases.time(Phase::Measure, |_| {
+            let (region, hash) = (&subject.region, subject.hash.as_str());
+            let candidate = prepared.candidate();
+            let device = device.as_mut();
+            measure(device, region, hash, &candidate, reference.as_ref(), oracles, options, plan)
         })?;
-        // A win by less than this is not worth a change that was measured alone.
-        const LEAST_GAIN: f64 = 0.01;
-        if let Some(race) = &mut measured.race
-            && race.decision == Decision::Faster
-            && race.ratio.is_none_or(|ratio| ratio.median > 1.0 - LEAST_GAIN)
-        {
-            race.decision = Decision::Undecided;
-        }
         if measured.accepted() {
             let known = (subject.hash.clone(), prepared.ptx_hash.clone());
             self.verified.insert(known, measured.before.clone());
         }
         Ok(row(key, options.seed, &measured, origin))
+    }
+
+    /// Races a candidate that passed directly against the best so far, over more rounds than a judgement
+    /// has: of many candidates some look better by luck, so a winner has to win again. From evidence, if
+    /// the two met before.
+    ///
+    /// # Errors
+    ///
+    /// As [`judge`](Self::judge).
+    pub fn duel(
+        &mut self,
+        subject: &Subject,
+        challenger: &Prepared,
+        best: &Prepared,
+    ) -> Result<EngineRow, WorkshopError> {
+        let parts = [
+            "duel",
+            &subject.hash,
+            &challenger.ptx_hash,
+            &best.ptx_hash,
+            &self.device_identity,
+            METHOD,
+        ];
+        let hash = blake3::hash(parts.join("\n").as_bytes()).to_hex().to_string();
+        let evidence = self.evidence;
+        let known = self.phases.time(Phase::Evidence, |_| evidence.lookup_engine(&hash))?;
+        if let Some(row) = known {
+            return Ok(row);
+        }
+        let Self { device, oracles, options, plan, phases, .. } = self;
+        let plan = TimingPlan {
+            min_samples: 2 * plan.min_samples,
+            max_samples: 2 * plan.max_samples,
+            budget_ns: 2 * plan.budget_ns,
+            seed: plan.seed.wrapping_add(1),
+            ..plan.clone()
+        };
+        // Fresh inputs: what was right on those of the judgement is verified on others.
+        let options = VerifyOptions { seed: options.seed.wrapping_add(1), ..options.clone() };
+        phases.time(Phase::Oracle, |_| warm_oracles(oracles, subject, &options));
+        let measured = phases.time(Phase::Measure, |_| {
+            let (region, hash) = (&subject.region, subject.hash.as_str());
+            let (a, b) = (challenger.candidate(), best.candidate());
+            measure(device.as_mut(), region, hash, &a, Some(&b), oracles, &options, &plan)
+        })?;
+        let row = match (&measured.race, measured.accepted()) {
+            (Some(race), true) => EngineRow {
+                samples_ns: race.challenger.samples_ns.clone(),
+                incumbent_ns: race.incumbent.samples_ns.clone(),
+                decision: race.decision.name().to_owned(),
+                ratio: race.ratio.map_or(f64::MAX, |it| it.median),
+                low: race.ratio.map_or(f64::MAX, |it| it.low),
+                high: race.ratio.map_or(f64::MAX, |it| it.high),
+            },
+            // Right once and wrong on other inputs.
+            _ => EngineRow {
+                samples_ns: Vec::new(),
+                incumbent_ns: Vec::new(),
+                decision: measured.verdict().name().to_owned(),
+                ratio: f64::MAX,
+                low: f64::MAX,
+                high: f64::MAX,
+            },
+        };
+        self.phases.time(Phase::Evidence, |_| evidence.insert_engine(&hash, &row))?;
+        Ok(row)
     }
 }
 

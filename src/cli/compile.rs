@@ -60,10 +60,16 @@ pub(crate) struct Args {
     /// Do not order the search by what earlier ones taught.
     #[arg(long)]
     no_lessons: bool,
+    /// Learn from another evidence file than the one that is searched with.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_lessons")]
+    lessons_from: Option<PathBuf>,
     /// Repeat a finished search decision by decision from its evidence instead of making its engine at
     /// once; the result is the same, byte for byte.
     #[arg(long)]
     replay: bool,
+    /// Time for each race of whole engines; with 0 nothing is compared and the first choice is written.
+    #[arg(long, value_name = "TIME", value_parser = super::parse_time)]
+    race: Option<std::time::Duration>,
     /// Device memory that the engine may need beside its inputs and outputs, such as 512M.
     #[arg(long, value_name = "BYTES", value_parser = super::parse_bytes)]
     max_memory: Option<u64>,
@@ -98,7 +104,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         (args.device, args.threads, args.device_threads);
     (job.target, job.fast_math) = (args.target.clone(), args.fast_math);
     (job.agents, job.lessons) = (args.agents.clone(), !args.no_lessons);
-    job.replay = args.replay;
+    job.race = args.race;
+    (job.replay, job.lessons_from) = (args.replay, args.lessons_from.clone());
     (job.max_memory_bytes, job.max_error) = (args.max_memory, args.max_error);
     job.strategy = if args.strategy == "random" { Strategy::Random } else { Strategy::Swarm };
     job.evidence = evidence_path(args)?;

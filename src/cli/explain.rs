@@ -27,6 +27,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
             format!("the engine has no kernel `{kernel}`; it has {}", names.join(", ")).into()
         );
     }
+    if args.kernel.is_none() {
+        agents(&engine);
+    }
     for (idx, record) in kernels.iter().enumerate().filter(|(_, record)| wanted(&record.name)) {
         println!("kernel {}", record.name);
         for step in engine.plan.steps.iter().filter(|step| step.kernel == idx) {
@@ -48,4 +51,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the agents did for the whole engine.
+fn agents(engine: &Engine) {
+    let manifest = &engine.manifest;
+    for agent in &manifest.graph_agents {
+        println!(
+            "graph agent {:<12} {:>6} rule applications proposed, {:>6} applied",
+            agent.agent, agent.n_proposed, agent.n_applied
+        );
+    }
+    for agent in &manifest.agents {
+        println!(
+            "agent {:<18} {:>5} proposed, {:>4} tried, {:>3} rejected, {:>3} better, {:.1} µs saved",
+            agent.agent,
+            agent.n_proposed,
+            agent.n_judged,
+            agent.n_rejected,
+            agent.n_better,
+            agent.saved_ns as f64 / 1e3
+        );
+    }
+    println!();
 }

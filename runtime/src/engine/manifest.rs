@@ -27,6 +27,40 @@ pub struct Manifest {
     pub arena: ArenaRecord,
     /// One record a kernel, in the plan's order.
     pub kernels: Vec<KernelRecord>,
+    /// What the agents of the graph did, in the order in which their proposals were applied.
+    #[serde(default)]
+    pub graph_agents: Vec<GraphAgentRecord>,
+    /// What the agents of the search did; empty without a search.
+    #[serde(default)]
+    pub agents: Vec<AgentRecord>,
+}
+
+/// What an agent of the graph e-graph did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphAgentRecord {
+    /// Its name.
+    pub agent: String,
+    /// Applications of rules that it proposed.
+    pub n_proposed: u64,
+    /// Of these, such that changed the e-graph.
+    pub n_applied: u64,
+}
+
+/// What an agent of a search did, and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// Its name.
+    pub agent: String,
+    /// Different candidates that it proposed.
+    pub n_proposed: u64,
+    /// Of these, judged.
+    pub n_judged: u64,
+    /// Of these, rejected.
+    pub n_rejected: u64,
+    /// Of these, better than the best before.
+    pub n_better: u64,
+    /// Time that these save in one inference, in ns.
+    pub saved_ns: u64,
 }
 
 /// How well the arena was planned.
