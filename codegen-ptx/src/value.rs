@@ -423,7 +423,11 @@ impl<'g> Gen<'g> {
             && tensor.bytes.chunks(width).all(|element| element == &tensor.bytes[..width]);
         let at = if n == 1 || splat { Some(0) } else { position.as_constant() };
         match at {
-            Some(at) => vec![math::constant(&mut self.b, tensor, at as usize)],
+            // Elements past the end are computed by threads that store nothing.
+            Some(at) => {
+                let at = usize::try_from(at).unwrap_or(0).min(n.saturating_sub(1));
+                vec![math::constant(&mut self.b, tensor, at)]
+            }
             None => {
                 let buffer = self.table(tensor.clone());
                 self.load(buffer, tensor.dtype, &position)

@@ -112,3 +112,40 @@ fn a_wrong_kernel_is_told() {
     }
     assert!(compare(&wrong, &got).is_some());
 }
+
+/// Threads past the end of a result compute elements that nobody stores; a constant of 16 elements was
+/// read at its 17th there.
+#[test]
+fn constants_are_not_read_past_their_ends() {
+    let text = "graph @g(v0: f32[16,32], v1: weight f32[32,12]) {
+    v2 = matmul v0, v1
+    v3 = const f32[12] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    v4 = add v2, v3
+    return v4
+}
+";
+    let region = eggine_ir::Region::contiguous(eggine_ir::graph::parse(text).unwrap());
+    let inputs = inputs_of(&region);
+    let want = region.oracle(&inputs);
+    let mut n_checked = 0;
+    for family in classify(&region) {
+        let mut schedules = vec![schedule_of(&region, family).unwrap()];
+        for _ in 0..3 {
+            let next = schedules.iter().flat_map(|it| neighbours(&region, it));
+            let next: Vec<_> = next.map(|(_, schedule)| schedule).collect();
+            schedules.extend(next);
+            schedules.sort_unstable();
+            schedules.dedup();
+            schedules.truncate(400);
+        }
+        for (nth, schedule) in schedules.iter().enumerate() {
+            let lowered = lower(&region, schedule).unwrap();
+            n_checked += 1;
+            if nth % 16 == 0 {
+                let got = run_kir(&lowered, &region, &inputs).unwrap();
+                assert_eq!(compare(&want, &got), None, "{schedule}");
+            }
+        }
+    }
+    assert!(n_checked > 300, "{n_checked} schedules");
+}

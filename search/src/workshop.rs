@@ -338,7 +338,24 @@ impl<'a> Workshop<'a> {
 }
 
 /// Lowers and emits. Free of the workshop, so that many can be made in parallel.
+///
+/// # Errors
+///
+/// Why there is no kernel. A panic of code generation is a bug of ours, but one candidate's: it is
+/// reported with what reproduces it, and the search goes on.
 pub fn prepare(subject: &Subject, schedule: &Schedule, target: Target) -> Result<Prepared, String> {
+    let made = std::panic::catch_unwind(|| prepare_here(subject, schedule, target));
+    made.unwrap_or_else(|_| {
+        tracing::error!(%schedule, region = %subject.region, "code generation panicked: please report this");
+        Err("code generation panicked".to_owned())
+    })
+}
+
+fn prepare_here(
+    subject: &Subject,
+    schedule: &Schedule,
+    target: Target,
+) -> Result<Prepared, String> {
     let mut lowered = lower(&subject.region, schedule).map_err(|err| err.to_string())?;
     lowered.kernel.name = format!("{}_{}", schedule.family(), &subject.hash[..12]);
     let ptx = emit(&lowered.kernel, target).map_err(|err| err.to_string())?;
