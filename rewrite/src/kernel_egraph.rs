@@ -336,6 +336,14 @@ impl KernelSpace {
         }
     }
 
+    /// Makes a schedule [`open`](Self::open) that no neighbour leads to, as if `step` led to it.
+    pub fn offer(&mut self, parent: KernelId, step: &'static str, schedule: Schedule) {
+        let catalogue = &mut self.egraph.analysis;
+        if catalogue.known.insert(schedule) {
+            catalogue.open.push(Open { parent, step, schedule });
+        }
+    }
+
     /// Neighbours of [expanded](Self::expand) schedules that nobody considered yet, in order of
     /// discovery.
     pub fn open(&self) -> &[Open] {

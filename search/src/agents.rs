@@ -101,7 +101,8 @@ mod tests {
         let prefixes: Vec<&str> =
             [tiler::CONTRACTION, tiler::ROW, tiler::POINTWISE, layouter::MOVES, chooser::MOVES]
                 .concat();
-        for name in eggine_rewrite::Moves::names(&crate::CodegenMoves) {
+        let names = eggine_rewrite::Moves::names(&crate::CodegenMoves);
+        for name in names.iter().chain([&crate::OTHER_FAMILY]) {
             let n = prefixes.iter().filter(|prefix| name.starts_with(**prefix)).count();
             assert_eq!(n, 1, "move `{name}`");
         }

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use crate::compile::CompileError;
 use crate::costs::{Costs, CostsRecord};
-use crate::moves::CodegenMoves;
+use crate::moves::{CodegenMoves, OTHER_FAMILY, other_families};
 use crate::phases::Phase;
 use crate::progress::{Progress, Snapshot};
 use crate::swarm::{Best, Candidate, Judgement, Lab, Opened, Shape, Status};
@@ -325,7 +325,10 @@ impl<'a> Floor<'a> {
     pub(crate) fn opened(&self, number: usize) -> Opened {
         let first = &self.firsts[&number];
         let region = self.subjects[number].region.clone();
-        let space = KernelSpace::new(region, first.schedule, Arc::new(CodegenMoves));
+        let others = other_families(&region, &first.schedule);
+        let mut space = KernelSpace::new(region, first.schedule, Arc::new(CodegenMoves));
+        let (root, _) = space.schedules().next().expect("a class has a first schedule");
+        others.into_iter().for_each(|other| space.offer(root, OTHER_FAMILY, other));
         Opened { space, ns: first.measured_ns.unwrap_or(0.0) }
     }
 

@@ -11,7 +11,6 @@ const NAMES: &[&str] = &[
     "row-more-threads", "row-fewer-threads", "row-more-rows", "row-fewer-rows", "row-wider", "row-narrower", "row-keep",
     "tile-m-double", "tile-m-halve", "tile-n-double", "tile-n-halve", "tile-k-double", "tile-k-halve", "thread-m-double", "thread-m-halve",
     "thread-n-double", "thread-n-halve", "stages", "pack-lhs", "pack-rhs", "swap", "vector-scalar",
-    "family-other",
 ];
 
 /// Every move of every kernel family.
@@ -30,10 +29,16 @@ impl Moves for CodegenMoves {
     }
 
     fn all(&self, region: &Region, schedule: &Schedule) -> Vec<(&'static str, Schedule)> {
-        let mut moves = neighbours(region, schedule);
-        let others = classify(region).into_iter().filter_map(|family| schedule_of(region, family));
-        let others = others.filter(|other| other.family() != schedule.family());
-        moves.extend(others.map(|other| ("family-other", other)));
-        moves
+        neighbours(region, schedule)
     }
+}
+
+/// The move to another kernel family, which is offered once for each region: it does not depend on
+/// the schedule.
+pub const OTHER_FAMILY: &str = "family-other";
+
+/// The first schedules of the families that can compute a region, but for one.
+pub fn other_families(region: &Region, but: &Schedule) -> Vec<Schedule> {
+    let firsts = classify(region).into_iter().filter_map(|family| schedule_of(region, family));
+    firsts.filter(|first| first.family() != but.family()).collect()
 }

@@ -9,7 +9,7 @@ use eggine_rewrite::{KernelId, KernelSpace};
 use crate::random::SplitMix;
 
 /// Walks tried for one proposal; most end at what is known where there is little room.
-const N_WALKS: u64 = 6;
+const N_WALKS: u64 = 3;
 
 /// Proposes schedules two or three moves away.
 #[derive(Clone, Copy, Debug, Default)]
