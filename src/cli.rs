@@ -143,7 +143,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> 
 /// Where an engine runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Device to run on: cpu.
+    /// Device to run on: cpu, or cuda:N for a GPU.
     #[arg(long, default_value_t)]
     device: DeviceSpec,
     /// Threads of the device [default: one per core].

@@ -4,10 +4,12 @@
 //! is used by one thread at a time and runs launches in the order in which they are given.
 
 mod cpu;
+pub mod cuda;
 mod fake;
 mod spec;
 
 pub use cpu::{Checking, CpuDevice, CpuOptions};
+pub use cuda::CudaDevice;
 pub use fake::{FakeClock, FakeDevice, FakeKernel, FakeMemory};
 pub use spec::{DeviceSpec, UnknownDevice, open, open_with};
 
@@ -27,6 +29,10 @@ impl DevicePtr {
 /// A loaded PTX module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(pub u32);
+
+/// A recorded sequence of launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GraphId(pub u32);
 
 /// What a device is: part of the key of every measurement made on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +95,25 @@ pub trait Device: Send {
     /// As [`write`](Self::write).
     fn read(&mut self, ptr: DevicePtr, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// Copies several ranges from the device, waiting once.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    fn read_all(&mut self, parts: &mut [(DevicePtr, &mut [u8])]) -> Result<(), DeviceError> {
+        parts.iter_mut().try_for_each(|(ptr, bytes)| self.read(*ptr, bytes))
+    }
+
+    /// Prepares for writes and reads of so many bytes between two waits, so that they need not wait.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    fn reserve_io(&mut self, n_bytes: usize) -> Result<(), DeviceError> {
+        let _ = n_bytes;
+        Ok(())
+    }
+
     /// Sets bytes.
     ///
     /// # Errors
@@ -124,6 +149,17 @@ pub trait Device: Send {
     /// [`DeviceError::Load`] if the text is not PTX or uses what the device lacks.
     fn load(&mut self, ptx: &str) -> Result<ModuleId, DeviceError>;
 
+    /// Loads machine code, made for exactly this device's architecture.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Load`] if the device does not execute it.
+    fn load_cubin(&mut self, cubin: &[u8]) -> Result<ModuleId, DeviceError> {
+        let _ = cubin;
+        let device = self.info().name;
+        Err(DeviceError::Load { reason: format!("{device} executes PTX text, not machine code") })
+    }
+
     /// Forgets a module. Unknown modules are ignored.
     fn unload(&mut self, module: ModuleId);
 
@@ -140,6 +176,41 @@ pub trait Device: Send {
     ///
     /// [`DeviceError::Fault`], late.
     fn synchronize(&mut self) -> Result<(), DeviceError>;
+
+    /// Records launches, to be [replayed](Self::replay) as one; `None` from a device that gains nothing
+    /// by it. Later changes of `launches` have no effect but through [`rebind`](Self::rebind).
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch).
+    fn record(&mut self, launches: &[Launch]) -> Result<Option<GraphId>, DeviceError> {
+        let _ = launches;
+        Ok(None)
+    }
+
+    /// Runs what was recorded, after everything launched before.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch).
+    fn replay(&mut self, graph: GraphId) -> Result<(), DeviceError> {
+        Err(DeviceError::NoSuchKernel { entry: format!("graph {}", graph.0) })
+    }
+
+    /// Changes grid or arguments of launch `index` of what was recorded; the kernel stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch).
+    fn rebind(&mut self, graph: GraphId, index: usize, launch: &Launch) -> Result<(), DeviceError> {
+        let _ = (index, launch);
+        Err(DeviceError::NoSuchKernel { entry: format!("graph {}", graph.0) })
+    }
+
+    /// Forgets what was recorded. Unknown graphs are ignored.
+    fn forget_graph(&mut self, graph: GraphId) {
+        let _ = graph;
+    }
 
     /// Runs the launches in order and appends the device time of each, in nanoseconds.
     ///
@@ -172,6 +243,32 @@ pub enum DeviceError {
     ReadOnly {
         /// First byte.
         address: u64,
+    },
+    /// No such device on this machine.
+    #[error("{reason}")]
+    Unavailable {
+        /// What is missing, and what to do.
+        reason: String,
+    },
+    /// A driver call failed.
+    #[error("{call}{what} failed: {reason}; {advice}")]
+    Driver {
+        /// The driver's function.
+        call: String,
+        /// What the call was about: kernel, bytes, device; begins with a space unless empty.
+        what: String,
+        /// The driver's code.
+        code: u32,
+        /// In the words of the driver.
+        reason: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// What was on the device is gone.
+    #[error("the device was lost ({reason}): what was on it is gone, load the engine again")]
+    Lost {
+        /// Why.
+        reason: String,
     },
     /// A module that cannot be loaded.
     #[error("cannot load the kernel: {reason}")]

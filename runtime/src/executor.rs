@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use eggine_ir::Tensor;
 
-use crate::device::{Device, DeviceError, DevicePtr, Launch, ModuleId};
+use crate::device::{Device, DeviceError, DevicePtr, GraphId, Launch, ModuleId};
 use crate::engine::Engine;
 use crate::plan::{Arg, IoSpec, Plan};
 
@@ -19,6 +19,8 @@ pub struct Session {
     arena: DevicePtr,
     plan: Plan,
     launches: Vec<Launch>,
+    /// The launches recorded, on a device that gains by it.
+    graph: Option<GraphId>,
     inputs: Vec<DevicePtr>,
     outputs: Vec<DevicePtr>,
     /// Where the bytes of each output are after a run, and how many.
@@ -92,6 +94,7 @@ impl Session {
             weights,
             arena,
             launches: Vec::with_capacity(plan.steps.len()),
+            graph: None,
             inputs: Vec::with_capacity(plan.inputs.len()),
             outputs: Vec::with_capacity(plan.outputs.len()),
             results: Vec::with_capacity(plan.outputs.len()),
@@ -131,6 +134,10 @@ impl Session {
             let source = alias.map_or(session.outputs[index], |alias| address(&alias.source));
             session.results.push((source, spec.n_bytes()));
         }
+        let io = session.plan.inputs.iter().chain(&session.plan.outputs);
+        // Pieces begin at aligned addresses.
+        session.device.reserve_io(io.map(|spec| spec.n_bytes().next_multiple_of(64)).sum())?;
+        session.graph = session.device.record(&session.launches)?;
         Ok(session)
     }
 
@@ -156,7 +163,8 @@ impl Session {
     /// If the inputs are not what the engine takes, or a kernel faults.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
         self.write_inputs(inputs)?;
-        self.launch()?;
+        self.enqueue()?;
+        // Reading waits.
         self.read_outputs()
     }
 
@@ -191,10 +199,51 @@ impl Session {
     ///
     /// If a kernel faults.
     pub fn launch(&mut self) -> Result<(), RunError> {
+        self.enqueue()?;
+        Ok(self.device.synchronize()?)
+    }
+
+    fn enqueue(&mut self) -> Result<(), RunError> {
+        if let Some(graph) = self.graph {
+            return Ok(self.device.replay(graph)?);
+        }
         for (step, launch) in self.launches.iter().enumerate() {
             self.device.launch(launch).map_err(|source| RunError::Step { step, source })?;
         }
-        Ok(self.device.synchronize()?)
+        Ok(())
+    }
+
+    /// Makes kernels read input `index` from `source`, memory of the device that holds as many bytes, in
+    /// place of the session's own, which [`write_inputs`](Self::write_inputs) still writes. An output that
+    /// is a copy of the input stays one of the session's own.
+    ///
+    /// # Errors
+    ///
+    /// The device's own.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such input.
+    pub fn bind_input(&mut self, index: usize, source: DevicePtr) -> Result<(), DeviceError> {
+        assert!(index < self.inputs.len(), "input {index} of {}", self.inputs.len());
+        for (nth, step) in self.plan.steps.iter().enumerate() {
+            let mut changed = false;
+            for (arg, param) in step.args.iter().zip(&mut self.launches[nth].params) {
+                let offset_bytes = match *arg {
+                    Arg::Input(input) if input == index => 0,
+                    Arg::InputPart { index: input, offset_bytes, .. } if input == index => {
+                        offset_bytes
+                    }
+                    _ => continue,
+                };
+                *param = source.plus(offset_bytes).0;
+                changed = true;
+            }
+            if let (true, Some(graph)) = (changed, self.graph) {
+                self.device.rebind(graph, nth, &self.launches[nth])?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies the outputs from the device.
@@ -203,13 +252,14 @@ impl Session {
     ///
     /// The device's own.
     pub fn read_outputs(&mut self) -> Result<Vec<Tensor>, RunError> {
-        let mut outputs = Vec::with_capacity(self.results.len());
-        for (&(ptr, n_bytes), spec) in self.results.iter().zip(&self.plan.outputs) {
-            let mut bytes = vec![0; n_bytes];
-            self.device.read(ptr, &mut bytes)?;
-            outputs.push(Tensor::new(spec.dtype, &spec.extents, bytes));
-        }
-        Ok(outputs)
+        let mut bytes: Vec<Vec<u8>> =
+            self.results.iter().map(|&(_, n_bytes)| vec![0; n_bytes]).collect();
+        let mut parts: Vec<(DevicePtr, &mut [u8])> = (self.results.iter().zip(&mut bytes))
+            .map(|(&(ptr, _), bytes)| (ptr, bytes.as_mut_slice()))
+            .collect();
+        self.device.read_all(&mut parts)?;
+        let outputs = bytes.into_iter().zip(&self.plan.outputs);
+        Ok(outputs.map(|(bytes, spec)| Tensor::new(spec.dtype, &spec.extents, bytes)).collect())
     }
 
     /// Runs the launches `n_runs` times on the inputs that are on the device and times each run. Every
@@ -253,6 +303,9 @@ impl Session {
     ///
     /// The device's own.
     pub fn into_device(mut self) -> Result<Box<dyn Device>, DeviceError> {
+        if let Some(graph) = self.graph {
+            self.device.forget_graph(graph);
+        }
         let buffers = self.inputs.iter().chain(&self.outputs).chain([&self.weights, &self.arena]);
         buffers.copied().try_for_each(|ptr| self.device.free(ptr))?;
         self.modules.iter().for_each(|&module| self.device.unload(module));

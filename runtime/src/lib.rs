@@ -15,7 +15,7 @@ pub mod verify;
 pub use case::Case;
 pub use compare::{Comparison, compare};
 pub use device::{
-    CpuDevice, Device, DeviceError, DevicePtr, DeviceSpec, FakeDevice, Launch, ModuleId,
+    CpuDevice, CudaDevice, Device, DeviceError, DevicePtr, DeviceSpec, FakeDevice, Launch, ModuleId,
 };
 pub use engine::{Engine, EngineError, EngineParts, Manifest};
 pub use executor::{RunError, Session};

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// The engine to write.
     #[arg(short, long, value_name = "ENGINE")]
     output: PathBuf,
-    /// Device to verify and measure on: cpu.
+    /// Device to verify and measure on: cpu, or cuda:N for a GPU.
     #[arg(long, default_value_t)]
     device: DeviceSpec,
     /// A time (60s, 2m), a number of measurements, or 0: the first choice, verified but unmeasured.

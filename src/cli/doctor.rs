@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use eggine::codegen::assemble::Assembler;
 use eggine::runtime::Device;
+use eggine::runtime::device::cuda::cuda_report;
 use eggine::search::evidence::Evidence;
 use eggine::{CpuDevice, CpuOptions};
 use serde::Serialize;
@@ -30,11 +31,12 @@ struct Finding {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let findings = vec![
-        cpu(),
+    let mut findings = vec![cpu()];
+    findings.extend(cuda());
+    findings.extend([
         assembler(),
         evidence(args.evidence.clone().or_else(super::default_evidence).as_deref()),
-    ];
+    ]);
     if args.json {
         super::print_json(&findings)?;
         return Ok(ExitCode::SUCCESS);
@@ -54,6 +56,35 @@ fn cpu() -> Finding {
     let portable = info.name.contains("portable");
     let advice = portable.then_some("no AVX2 was found: kernels run, slowly");
     Finding { what: "cpu device", works: true, found: info.name, advice }
+}
+
+/// The driver, and each device.
+fn cuda() -> Vec<Finding> {
+    let report = match cuda_report() {
+        Ok(report) => report,
+        Err(err) => {
+            return vec![Finding {
+                what: "cuda",
+                works: false,
+                found: err.to_string(),
+                advice: Some("optional: engines run on the cpu device without it"),
+            }];
+        }
+    };
+    let found = format!(
+        "driver of CUDA {} ({} or later is needed), {} device{}",
+        report.driver_version,
+        report.needed_version,
+        report.devices.len(),
+        if report.devices.len() == 1 { "" } else { "s" }
+    );
+    let mut findings = vec![Finding { what: "cuda", works: true, found, advice: None }];
+    for device in report.devices {
+        let works = device.is_ok();
+        let found = device.unwrap_or_else(|err| err.to_string());
+        findings.push(Finding { what: "", works, found, advice: None });
+    }
+    findings
 }
 
 fn assembler() -> Finding {

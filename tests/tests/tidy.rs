@@ -12,6 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("eggine-ir", &[]),
     ("eggine-ptx", &[]),
     ("eggine-cpu", &["eggine-ptx"]),
+    ("eggine-cuda-driver", &["eggine-cpu", "eggine-ptx"]),
     ("eggine-rewrite", &["eggine-ir"]),
     ("eggine-codegen-ptx", &["eggine-ir", "eggine-ptx"]),
     ("eggine-runtime", &["eggine-ir", "eggine-ptx", "eggine-cpu"]),

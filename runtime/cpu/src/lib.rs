@@ -74,6 +74,11 @@ impl Module {
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|k| k.entry.name.as_str())
     }
+
+    /// A kernel as it was parsed: its parameters, shared memory and the like.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.kernels.iter().find(|k| k.entry.name == name).map(|k| &k.entry)
+    }
 }
 
 /// Straight-line code that is executed as one outer product.

@@ -3,20 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{CpuDevice, CpuOptions, Device, DeviceError};
+use super::{CpuDevice, CpuOptions, CudaDevice, Device, DeviceError};
 
-/// A device of this machine, before it is opened. Prints as it is written: `cpu`.
+/// A device of this machine, before it is opened. Prints as it is written: `cpu`, `cuda:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DeviceSpec {
     /// The [`CpuDevice`].
     #[default]
     Cpu,
+    /// The [`CudaDevice`] of an ordinal.
+    Cuda(u32),
 }
 
 /// What is written is no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no device is called `{text}`: expected cpu")]
+#[error("no device is called `{text}`: expected cpu, or cuda:N with the number of a GPU")]
 pub struct UnknownDevice {
     /// What was written.
     pub text: String,
@@ -26,6 +28,7 @@ impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
 }
@@ -34,9 +37,14 @@ impl FromStr for DeviceSpec {
     type Err = UnknownDevice;
 
     fn from_str(text: &str) -> Result<Self, UnknownDevice> {
+        let unknown = || UnknownDevice { text: text.to_owned() };
         match text {
             "cpu" => Ok(Self::Cpu),
-            _ => Err(UnknownDevice { text: text.to_owned() }),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let ordinal = text.strip_prefix("cuda:").ok_or_else(unknown)?;
+                ordinal.parse().map(Self::Cuda).map_err(|_| unknown())
+            }
         }
     }
 }
@@ -58,5 +66,6 @@ pub fn open(spec: &DeviceSpec) -> Result<Box<dyn Device>, DeviceError> {
 pub fn open_with(spec: &DeviceSpec, cpu: CpuOptions) -> Result<Box<dyn Device>, DeviceError> {
     match spec {
         DeviceSpec::Cpu => Ok(Box::new(CpuDevice::new(cpu))),
+        DeviceSpec::Cuda(ordinal) => Ok(Box::new(CudaDevice::open(*ordinal)?)),
     }
 }

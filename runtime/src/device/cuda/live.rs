@@ -1,0 +1,331 @@
+//! Everything that a cuda device holds in the driver, and its end: whatever happened before, nothing
+//! stays behind.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_uint, c_void};
+
+use cudarc::driver::sys::{
+    CUevent, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult, CUstream,
+    CUstream_flags,
+};
+
+use super::context::{Context, twice};
+use super::driver::Failure;
+use super::graph::Graph;
+use super::staging::Staging;
+use crate::device::{DeviceError, Launch, ModuleId};
+
+/// Space for what the driver's compiler says about a text.
+const LOG_BYTES: usize = 8192;
+
+/// A module and its functions, found as they are first launched.
+pub(super) struct Loaded {
+    module: CUmodule,
+    functions: Vec<(String, CUfunction)>,
+}
+
+/// What was launched since the device was last waited for: one of these has faulted, if one has.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub(super) last: String,
+    pub(super) n_launches: usize,
+}
+
+/// See the [module](self).
+pub(super) struct Live {
+    pub(super) stream: CUstream,
+    pub(super) staging: Staging,
+    /// Sizes by address.
+    pub(super) allocations: BTreeMap<u64, usize>,
+    pub(super) modules: BTreeMap<u32, Loaded>,
+    pub(super) graphs: BTreeMap<u32, Graph>,
+    events: Vec<CUevent>,
+    pub(super) pending: Pending,
+    /// Set once a call has told that the context is of no more use.
+    pub(super) lost: Option<String>,
+    pub(super) context: Context,
+}
+
+// SAFETY: the handles and the pinned memory are used by one thread at a time, which makes the context
+// current first.
+unsafe impl Send for Live {}
+
+impl Live {
+    /// A stream in a context, and nothing else.
+    pub(super) fn new(context: Context) -> Result<Self, DeviceError> {
+        let mut live = Self {
+            stream: std::ptr::null_mut(),
+            staging: Staging::new(),
+            allocations: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            events: Vec::new(),
+            pending: Pending::default(),
+            lost: None,
+            context,
+        };
+        live.make_stream().map_err(|failure| live.report(failure))?;
+        Ok(live)
+    }
+
+    fn make_stream(&mut self) -> Result<(), Failure> {
+        self.context.enter()?;
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        driver!(cuStreamCreate(&mut self.stream, flags))
+    }
+
+    /// Makes the context current, if it is still of use.
+    pub(super) fn enter(&mut self) -> Result<(), DeviceError> {
+        if self.lost.is_none() && !self.context.is_current_generation() {
+            self.lost = Some("another user of the device reset it after a fault".into());
+        }
+        if let Some(reason) = &self.lost {
+            return Err(DeviceError::Lost { reason: reason.clone() });
+        }
+        self.context.enter().map_err(|failure| self.report(failure))
+    }
+
+    /// The error that a failed call is, with the kernel if one is to blame. Remembers a lost context.
+    pub(super) fn report(&mut self, failure: Failure) -> DeviceError {
+        let lost = failure.loses_context();
+        let error = if failure.is_fault() && self.pending.n_launches > 0 {
+            let mut reason = failure.text();
+            if self.pending.n_launches > 1 {
+                let n_before = self.pending.n_launches - 1;
+                reason.push_str(&format!(
+                    " (told by {}; it, or one of the {n_before} launches before it)",
+                    failure.call
+                ));
+            }
+            DeviceError::Fault { entry: self.pending.last.clone(), reason }
+        } else {
+            failure.into()
+        };
+        if lost {
+            self.lost = Some(error.to_string());
+        }
+        error
+    }
+
+    /// Waits for the stream.
+    pub(super) fn synchronize(&mut self) -> Result<(), Failure> {
+        driver!(cuStreamSynchronize(self.stream))?;
+        self.staging.clear();
+        self.pending.n_launches = 0;
+        Ok(())
+    }
+
+    /// Compiles a text. What the driver's compiler says is the reason of the error.
+    pub(super) fn load(&mut self, ptx: &str) -> Result<Loaded, DeviceError> {
+        let text = CString::new(ptx).map_err(|_| DeviceError::Load {
+            reason: "the PTX text has a zero byte in it".into(),
+        })?;
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // The size is passed in the place of its pointer.
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), LOG_BYTES as *mut c_void];
+        let mut module = std::ptr::null_mut();
+        let loaded = driver!(cuModuleLoadDataEx(
+            &mut module,
+            text.as_ptr().cast(),
+            options.len() as c_uint,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        ));
+        loaded.map_err(|failure| {
+            let said = String::from_utf8_lossy(&log);
+            let said = said.trim_end_matches('\0').trim();
+            self.load_error(failure, said)
+        })?;
+        Ok(Loaded { module, functions: Vec::new() })
+    }
+
+    /// Loads machine code.
+    pub(super) fn load_cubin(&mut self, cubin: &[u8]) -> Result<Loaded, DeviceError> {
+        let mut module = std::ptr::null_mut();
+        driver!(cuModuleLoadData(&mut module, cubin.as_ptr().cast()))
+            .map_err(|failure| self.load_error(failure, ""))?;
+        Ok(Loaded { module, functions: Vec::new() })
+    }
+
+    /// A module that is refused is the kernel's fault, not the driver's.
+    fn load_error(&mut self, failure: Failure, said: &str) -> DeviceError {
+        use CUresult::*;
+        match failure.code {
+            CUDA_ERROR_INVALID_PTX
+            | CUDA_ERROR_INVALID_IMAGE
+            | CUDA_ERROR_INVALID_SOURCE
+            | CUDA_ERROR_NO_BINARY_FOR_GPU
+            | CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+                let separator = if said.is_empty() { "" } else { ": " };
+                let DeviceError::Driver { call, reason, advice, .. } = failure.into() else {
+                    unreachable!("a failure is a driver error")
+                };
+                DeviceError::Load { reason: format!("{call}: {reason}{separator}{said}; {advice}") }
+            }
+            _ => self.report(failure),
+        }
+    }
+
+    /// The function of a launch.
+    pub(super) fn function(
+        &mut self,
+        id: ModuleId,
+        entry: &str,
+    ) -> Result<CUfunction, DeviceError> {
+        let missing = || DeviceError::NoSuchKernel { entry: entry.to_owned() };
+        let loaded = self.modules.get_mut(&id.0).ok_or_else(missing)?;
+        if let Some((_, function)) = loaded.functions.iter().find(|(name, _)| name == entry) {
+            return Ok(*function);
+        }
+        let name = CString::new(entry).map_err(|_| missing())?;
+        let mut function = std::ptr::null_mut();
+        let found = driver!(
+            cuModuleGetFunction(&mut function, loaded.module, name.as_ptr()),
+            " of kernel `{entry}`"
+        );
+        match found {
+            Ok(()) => loaded.functions.push((entry.to_owned(), function)),
+            Err(failure) if failure.code == CUresult::CUDA_ERROR_NOT_FOUND => return Err(missing()),
+            Err(failure) => return Err(self.report(failure)),
+        }
+        // Kernels declare all that they need, and blocks that share a multiprocessor are worth more to
+        // them than cached loads; a hint, so a refusal does not matter.
+        let carveout = CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        match driver!(cuFuncSetAttribute(function, carveout, -1), " of kernel `{entry}`") {
+            Err(failure) if failure.loses_context() => Err(self.report(failure)),
+            _ => Ok(function),
+        }
+    }
+
+    /// Launches, without waiting.
+    pub(super) fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
+        let function = self.function(launch.module, &launch.entry)?;
+        const MOST_ON_STACK: usize = 32;
+        let mut on_stack = [std::ptr::null_mut::<c_void>(); MOST_ON_STACK];
+        let mut on_heap = Vec::new();
+        let pointers = if launch.params.len() <= MOST_ON_STACK {
+            &mut on_stack[..launch.params.len()]
+        } else {
+            on_heap.resize(launch.params.len(), std::ptr::null_mut());
+            &mut on_heap[..]
+        };
+        for (pointer, value) in pointers.iter_mut().zip(&launch.params) {
+            // The driver reads the argument through the pointer and copies it.
+            *pointer = std::ptr::from_ref(value).cast_mut().cast();
+        }
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
+        let launched = driver!(
+            cuLaunchKernel(
+                function,
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                0,
+                self.stream,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            ),
+            " of kernel `{}`, grid {:?}, block {:?}",
+            launch.entry,
+            launch.grid,
+            launch.block
+        );
+        match launched {
+            Ok(()) => {
+                self.pending.n_launches += 1;
+                self.pending.last.clear();
+                self.pending.last.push_str(&launch.entry);
+                Ok(())
+            }
+            Err(failure) => Err(self.launch_error(failure, &launch.entry)),
+        }
+    }
+
+    /// A launch that is refused for its size is the kernel's fault.
+    fn launch_error(&mut self, failure: Failure, entry: &str) -> DeviceError {
+        use CUresult::*;
+        match failure.code {
+            CUDA_ERROR_INVALID_VALUE
+            | CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+            | CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+            | CUDA_ERROR_INVALID_CLUSTER_SIZE => {
+                let reason = format!("{}{}: {}", failure.call, failure.what, failure.text());
+                DeviceError::Fault { entry: entry.to_owned(), reason }
+            }
+            _ => self.report(failure),
+        }
+    }
+
+    /// At least so many events.
+    pub(super) fn events(&mut self, n: usize) -> Result<(), Failure> {
+        while self.events.len() < n {
+            let mut event = std::ptr::null_mut();
+            driver!(cuEventCreate(&mut event, 0))?;
+            self.events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Records event `index` behind what was launched.
+    pub(super) fn mark(&mut self, index: usize) -> Result<(), Failure> {
+        driver!(cuEventRecord(self.events[index], self.stream))
+    }
+
+    /// Time from event `index` to the next, in nanoseconds.
+    pub(super) fn elapsed_ns(&self, index: usize) -> Result<u64, Failure> {
+        let mut ms = 0f32;
+        driver!(cuEventElapsedTime_v2(&mut ms, self.events[index], self.events[index + 1]))?;
+        Ok((f64::from(ms) * 1e6).round().max(0.0) as u64)
+    }
+
+    /// Gives a module back; whether that worked.
+    pub(super) fn unload(loaded: &Loaded) -> bool {
+        twice(|| driver!(cuModuleUnload(loaded.module)))
+    }
+
+    /// Gives everything back; whether that worked.
+    fn give_back(&mut self) -> bool {
+        let stream = self.stream;
+        let mut done = true;
+        // What is in flight may still use what is freed.
+        if !stream.is_null() {
+            done &= twice(|| driver!(cuStreamSynchronize(stream)));
+        }
+        for graph in self.graphs.values_mut() {
+            done &= graph.destroy();
+        }
+        for loaded in self.modules.values() {
+            done &= Self::unload(loaded);
+        }
+        done &= self.staging.free();
+        for &event in &self.events {
+            done &= twice(|| driver!(cuEventDestroy_v2(event)));
+        }
+        for &address in self.allocations.keys() {
+            done &= twice(|| driver!(cuMemFree_v2(address)));
+        }
+        if !stream.is_null() {
+            done &= twice(|| driver!(cuStreamDestroy_v2(stream)));
+        }
+        done
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if !self.context.is_current_generation() {
+            return; // It all went with the context.
+        }
+        let entered = self.lost.is_none() && twice(|| self.context.enter());
+        if !(entered && self.give_back()) {
+            self.context.reset();
+        }
+    }
+}
