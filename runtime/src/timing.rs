@@ -297,6 +297,12 @@ pub fn race(
     }
 }
 
+/// What samples that were taken in ABBA order show: `a` of the challenger, `b` of the incumbent, two of
+/// each in every round.
+pub fn decide_race(plan: &TimingPlan, a: &[i64], b: &[i64]) -> Race {
+    decide(plan, a, b, false)
+}
+
 fn decide(plan: &TimingPlan, a: &[i64], b: &[i64], given_up: bool) -> Race {
     let challenger = Timing::new(a.to_vec(), plan.floor_ns);
     let incumbent = Timing::new(b.to_vec(), plan.floor_ns);

@@ -440,6 +440,28 @@ impl Compilation<'_> {
             budget,
         };
         let first_parts = floor.engine(&first, &facts)?;
+        // A kernel that is faster alone may be slower in its place: where it is, its first choice runs.
+        for cover in if others.is_empty() { vec![] } else { vec![first_cover, swarm.cover()] } {
+            let (plain, tuned) = (floor.untuned(cover), floor.tuned(cover, &bests));
+            if plain == tuned {
+                continue;
+            }
+            let ids = [floor.identity(&tuned), floor.identity(&plain)];
+            let parts = [floor.engine(&tuned, &facts)?, floor.engine(&plain, &facts)?];
+            let rows = floor.workshop.phases.time(Phase::Engine, |_| {
+                racer.in_place((&ids[0], &parts[0]), (&ids[1], &parts[1]))
+            })?;
+            let mut mixed = tuned;
+            for ((id, pick), row) in mixed.picks.iter_mut().zip(rows) {
+                if row.ratio >= 1.0 {
+                    *pick = plain.picks[id].clone();
+                }
+            }
+            let identity = floor.identity(&mixed);
+            if identity != first_identity && others.iter().all(|it| it.0 != identity) {
+                others.push((identity, mixed));
+            }
+        }
         let mut best = (first, first_parts.clone(), None::<Speedup>);
         for (identity, selection) in others {
             let parts = floor.engine(&selection, &facts)?;

@@ -1,9 +1,9 @@
 //! Whole engines against each other on the device: what is served is what is compared.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eggine_ir::{DType, Tensor};
-use eggine_runtime::timing::{Contestant, race};
+use eggine_runtime::timing::{Contestant, Race, decide_race, race};
 use eggine_runtime::{
     Device, DeviceError, Engine, EngineParts, IoSpec, RunError, Session, TimingPlan,
 };
@@ -42,16 +42,77 @@ impl Racer<'_> {
         if let Some(row) = self.evidence.lookup_engine(&hash)? {
             return Ok(row);
         }
-        let mut sessions = Vec::new();
-        for parts in [challenger, incumbent] {
-            let engine = Engine::from_bytes(Engine::to_bytes(parts)?)?;
-            let mut session = Session::new((self.open)()?, &engine)?;
-            let inputs: Vec<Tensor> =
-                engine.inputs().iter().map(|spec| random_input(spec, self.seed)).collect();
-            session.write_inputs(&inputs).map_err(device)?;
-            sessions.push(session);
+        let mut sessions = [self.session(challenger)?, self.session(incumbent)?];
+        let raced = race(&self.plan(), |contestant| {
+            let session = &mut sessions[usize::from(contestant == Contestant::Incumbent)];
+            let runs = session.time(1).map_err(device)?;
+            Ok(runs.first().map_or(0, |run| i64::try_from(run.total_ns).unwrap_or(i64::MAX)))
+        })?;
+        let row = engine_row(raced);
+        self.evidence.insert_engine(&hash, &row)?;
+        Ok(row)
+    }
+
+    /// Time of each kernel of the challenger over that of the incumbent's kernel in its place, while the
+    /// whole engines run in turns: caches are as they are when the engine is served, not as when a kernel
+    /// runs alone. The engines have the same cover; one row a kernel, in the plan's order.
+    pub(crate) fn in_place(
+        &self,
+        (challenger_id, challenger): (&str, &EngineParts),
+        (incumbent_id, incumbent): (&str, &EngineParts),
+    ) -> Result<Vec<EngineRow>, CompileError> {
+        let n_kernels = challenger.plan.kernels.len();
+        let hash = |kernel: usize| {
+            let text = [challenger_id, incumbent_id, self.device.as_str(), "in-place-1"].join("\n");
+            blake3::hash(format!("{text}\n{kernel}").as_bytes()).to_hex().to_string()
+        };
+        let known = (0..n_kernels).map(|kernel| self.evidence.lookup_engine(&hash(kernel)));
+        let known: Vec<Option<EngineRow>> = known.collect::<Result<_, _>>()?;
+        if let Some(rows) = known.into_iter().collect() {
+            return Ok(rows);
         }
-        let plan = TimingPlan {
+        let mut sessions = [self.session(challenger)?, self.session(incumbent)?];
+        let plan = self.plan();
+        let mut samples = [vec![Vec::new(); n_kernels], vec![Vec::new(); n_kernels]];
+        let start = Instant::now();
+        for round in 0..plan.max_samples / 2 {
+            if round >= plan.min_samples / 2 && start.elapsed() > self.budget {
+                break;
+            }
+            for contestant in [0, 1, 1, 0] {
+                let runs = sessions[contestant].time_steps(1).map_err(device)?;
+                let mut sums = vec![0; n_kernels];
+                let steps = &[challenger, incumbent][contestant].plan.steps;
+                for (step, ns) in steps.iter().zip(runs.iter().flat_map(|run| &run.step_ns)) {
+                    sums[step.kernel] += i64::try_from(*ns).unwrap_or(i64::MAX);
+                }
+                // The first round warms up.
+                if round > 0 {
+                    samples[contestant].iter_mut().zip(sums).for_each(|(all, sum)| all.push(sum));
+                }
+            }
+        }
+        let mut rows = Vec::new();
+        for kernel in 0..n_kernels {
+            let [a, b] = &samples;
+            let row = engine_row(decide_race(&plan, &a[kernel], &b[kernel]));
+            self.evidence.insert_engine(&hash(kernel), &row)?;
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn session(&self, parts: &EngineParts) -> Result<Session, CompileError> {
+        let engine = Engine::from_bytes(Engine::to_bytes(parts)?)?;
+        let mut session = Session::new((self.open)()?, &engine)?;
+        let inputs: Vec<Tensor> =
+            engine.inputs().iter().map(|spec| random_input(spec, self.seed)).collect();
+        session.write_inputs(&inputs).map_err(device)?;
+        Ok(session)
+    }
+
+    fn plan(&self) -> TimingPlan {
+        TimingPlan {
             n_warmups: 2,
             min_samples: 16,
             max_samples: 256,
@@ -60,24 +121,20 @@ impl Racer<'_> {
             give_up_ratio: 3.0,
             seed: self.seed,
             ..TimingPlan::default()
-        };
-        let raced = race(&plan, |contestant| {
-            let session = &mut sessions[usize::from(contestant == Contestant::Incumbent)];
-            let runs = session.time(1).map_err(device)?;
-            Ok(runs.first().map_or(0, |run| i64::try_from(run.total_ns).unwrap_or(i64::MAX)))
-        })?;
-        let (low, ratio, high) =
-            raced.ratio.map_or((f64::MAX, f64::MAX, f64::MAX), |it| (it.low, it.median, it.high));
-        let row = EngineRow {
-            samples_ns: raced.challenger.samples_ns,
-            incumbent_ns: raced.incumbent.samples_ns,
-            decision: raced.decision.name().to_owned(),
-            ratio,
-            low,
-            high,
-        };
-        self.evidence.insert_engine(&hash, &row)?;
-        Ok(row)
+        }
+    }
+}
+
+fn engine_row(raced: Race) -> EngineRow {
+    let (low, ratio, high) =
+        raced.ratio.map_or((f64::MAX, f64::MAX, f64::MAX), |it| (it.low, it.median, it.high));
+    EngineRow {
+        samples_ns: raced.challenger.samples_ns,
+        incumbent_ns: raced.incumbent.samples_ns,
+        decision: raced.decision.name().to_owned(),
+        ratio,
+        low,
+        high,
     }
 }
 
