@@ -8,6 +8,7 @@ mod compile;
 mod doctor;
 mod explain;
 mod inspect;
+mod rules;
 mod run;
 
 use std::error::Error;
@@ -45,6 +46,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Show the named rules that lead from the source graph to each kernel.
     Explain(explain::Args),
+    /// List, show and check rewrite rules.
+    Rules(rules::Args),
     /// Check devices, assembler, SIMD level and evidence file: what works, and what to do.
     Doctor(doctor::Args),
 }
@@ -58,6 +61,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, CliError> {
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Rules(args) => rules::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     }
 }

@@ -50,6 +50,8 @@ pub struct Derivation {
     pub segments: Vec<std::sync::Arc<SegmentProof>>,
     /// Of each kernel, by the number of its tensor: the segment, and the claim in it.
     pub kernels: BTreeMap<u32, (usize, usize)>,
+    /// Of each segment: the model's nodes behind its values, at all places where it stands.
+    pub sources: std::sync::Arc<Vec<BTreeMap<Value, Vec<String>>>>,
 }
 
 /// A proof that does not hold.

@@ -186,6 +186,8 @@ struct Prepared<'a> {
     graph: &'a Graph,
     cut: Segments,
     segments: Vec<Segment>,
+    /// See [`Derivation::sources`].
+    sources: Arc<Vec<BTreeMap<Value, Vec<String>>>>,
 }
 
 impl<'a> Prepared<'a> {
@@ -222,8 +224,21 @@ impl<'a> Prepared<'a> {
             // What one segment burns the next one lacks: in their order, not in parallel.
             mut fuel => cut.graphs.iter().map(|graph| saturated(graph, &mut fuel)).collect(),
         }?;
-        Ok(Self { graph, cut, segments })
+        let sources = Arc::new(sources(graph, &cut));
+        Ok(Self { graph, cut, segments, sources })
     }
+}
+
+/// Names of the model's nodes behind the values of each segment.
+fn sources(graph: &Graph, cut: &Segments) -> Vec<BTreeMap<Value, Vec<String>>> {
+    let mut sources: Vec<BTreeMap<Value, Vec<String>>> = vec![BTreeMap::new(); cut.graphs.len()];
+    for instance in &cut.instances {
+        for (index, &value) in instance.values.iter().enumerate() {
+            let names = graph.nodes[value].sources.iter().cloned();
+            sources[instance.segment].entry(Value::new(index)).or_default().extend(names);
+        }
+    }
+    sources
 }
 
 /// A tensor of a segment's cover.
@@ -568,6 +583,7 @@ impl Prepared<'_> {
             derivation: Derivation {
                 segments: covers.iter().map(|cover| Arc::clone(&cover.proof)).collect(),
                 kernels: BTreeMap::new(),
+                sources: Arc::clone(&self.sources),
             },
             agents: logs,
         };

@@ -23,8 +23,21 @@ pub use tensors::TENSORS;
 
 use crate::rule::Rule;
 
+/// The tables, each with its name.
+#[rustfmt::skip] // One table per row.
+pub fn tables() -> Vec<(&'static str, &'static [Rule])> {
+    vec![
+        ("fusion", FUSION),
+        ("tensors", TENSORS),
+        ("identities", IDENTITIES),
+        ("scalars", SCALARS),
+        ("movement", MOVEMENT),
+        ("reduction", REDUCTION),
+        ("contraction", CONTRACTION),
+    ]
+}
+
 /// All rules, in file order.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    let tables = [FUSION, TENSORS, IDENTITIES, SCALARS, MOVEMENT, REDUCTION, CONTRACTION];
-    tables.into_iter().flatten()
+    tables().into_iter().flat_map(|(_, rows)| rows)
 }

@@ -16,10 +16,10 @@ mod shrink;
 mod sides;
 
 use egg::PatternAst;
-use eggine_ir::Op;
 use eggine_ir::graph::{Array, Rounding};
+use eggine_ir::{DType, Op};
 
-use self::draw::{Bound, Env, EnvScope, FULL, Rng, draw_values, names_of};
+use self::draw::{Bound, Env, EnvScope, FULL, Rng, draw_values, float_type, names_of};
 use self::sides::{NoValue, REAL_BOUND, eval_side, first_difference};
 use crate::lang::ENode;
 use crate::rule::{Binding, Derived, Rule, Soundness, VarSpec};
@@ -99,6 +99,7 @@ struct Trial<'a> {
     n_operands: usize,
     lhs: PatternAst<ENode>,
     rhs: PatternAst<ENode>,
+    float: DType,
 }
 
 /// What a trial showed.
@@ -131,7 +132,7 @@ pub fn check(rule: &Rule) -> Result<Verdict, CheckError> {
     for n_draws in 0..MAX_DRAWS {
         let n_operands = rng.n_operands();
         let trial = Trial::new(rule, &specs, n_operands)?;
-        let mut env = draw_values(rule, &specs, &trial.lhs, n_operands, &mut rng);
+        let mut env = draw_values(rule, &specs, &trial.lhs, trial.float, n_operands, &mut rng);
         match trial.judge(&mut env, Some(&mut rng))? {
             Outcome::NotACase => {}
             // Where both sides are always NaN or infinite, nothing was compared.
@@ -176,7 +177,9 @@ impl<'a> Trial<'a> {
                 crate::rule::RuleError::Pattern { rule, side, message }.into()
             })
         };
-        Ok(Self { rule, specs, n_operands, lhs: parse(lhs)?, rhs: parse(rhs)? })
+        let (lhs, rhs) = (parse(lhs)?, parse(rhs)?);
+        let float = float_type(rule.soundness, [&lhs, &rhs]);
+        Ok(Self { rule, specs, n_operands, lhs, rhs, float })
     }
 
     fn rounding(&self) -> Rounding {

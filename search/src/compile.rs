@@ -31,6 +31,7 @@ use crate::recipe::Recipe;
 use crate::report::{Report, SearchReport, Speedup};
 use crate::select::Selection;
 use crate::swarm::{self, Swarm};
+use crate::user_rules;
 use crate::workshop::{METHOD, Workshop, WorkshopError};
 
 /// Covers compared in a search at one time.
@@ -153,7 +154,12 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
     })?;
     let model_hash = phases.time(Phase::Import, |_| model_hash(job))?;
     let soundness = if job.fast_math { Soundness::Real } else { Soundness::Exact };
-    let options = eggine_rewrite::Options { soundness, ..eggine_rewrite::Options::default() };
+    let options = eggine_rewrite::Options {
+        soundness,
+        agents: user_rules::agents(job, soundness).map_err(RewriteError::from)?,
+        rule_fuel: job.rule_fuel,
+        ..eggine_rewrite::Options::default()
+    };
     let optimiser = phases.time(Phase::Rewrite, |_| Optimiser::new(&imported.graph, &options))?;
     let open_device = || -> Result<Box<dyn Device>, DeviceError> {
         open_with(&job.device, cpu_options(job.device_threads))
@@ -245,6 +251,7 @@ impl Compilation<'_> {
             n_candidates: counts.n_candidates,
             n_measured: counts.n_measured,
             n_rejected: counts.n_rejected,
+            rule_firings: user_rules::firings(self.job, &floor.covers[0].cover),
             measured_per_second: counts.n_measured as f64 / search_s.max(1e-9),
             verdicts,
             comparison,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use eggine_rewrite::rule_file::{CheckedRules, Fuel};
 use eggine_runtime::DeviceSpec;
 
 use crate::progress::ProgressMode;
@@ -56,6 +57,11 @@ pub struct Job {
     pub target: String,
     /// Whether rules that hold over the reals only may be used.
     pub fast_math: bool,
+    /// The user's rules, which have passed the check. Those that hold over the reals only are used only
+    /// with `fast_math`.
+    pub rules: CheckedRules,
+    /// Applications of the user's rules; `None`: wherever they match.
+    pub rule_fuel: Option<Fuel>,
     /// Who chooses what is tried.
     pub strategy: Strategy,
     /// The agents of the search, by name; `None` for all.
@@ -92,6 +98,8 @@ impl Job {
             evidence: None,
             target: "sm_80".into(),
             fast_math: false,
+            rules: CheckedRules::default(),
+            rule_fuel: None,
             strategy: Strategy::Swarm,
             agents: None,
             lessons: true,
@@ -134,6 +142,7 @@ impl Job {
         if self.max_error != 1.0 {
             set("max_error", self.max_error.to_string());
         }
+        options.extend(crate::user_rules::options(self));
         options
     }
 }

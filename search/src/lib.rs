@@ -17,6 +17,7 @@ mod recipe;
 mod report;
 mod select;
 pub mod swarm;
+mod user_rules;
 pub mod workshop;
 
 pub use compile::{CompileError, compile};

@@ -34,6 +34,8 @@ pub struct Report {
     pub n_rejected: u64,
     /// Measured candidates per second of search.
     pub measured_per_second: f64,
+    /// Where the user's rules were applied, in the order in which fuel is counted.
+    pub rule_firings: Vec<String>,
     /// Verdicts in the evidence, by kind.
     pub verdicts: Vec<(String, u64)>,
     /// The first choice against this engine, if both were measured.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use eggine::rewrite::rule_file::Fuel;
 use eggine::runtime::DeviceSpec;
 use eggine::search::{Budget, Job, ProgressMode, Report, Strategy};
 use eggine::{Case, Engine};
@@ -76,6 +77,16 @@ pub(crate) struct Args {
     /// Largest error of a kernel, as a fraction of its derived bound.
     #[arg(long, value_name = "FRACTION", default_value_t = 1.0, value_parser = parse_fraction)]
     max_error: f64,
+    /// Use the rules of this file, which are checked first; an untrue one is refused (exit 1). May be
+    /// repeated.
+    #[arg(long, value_name = "FILE")]
+    rules: Vec<PathBuf>,
+    /// Apply the user's rules at most N times: the first N applications are the same in every run.
+    #[arg(long, value_name = "N", requires = "rules")]
+    rule_fuel: Option<u64>,
+    /// Print where the user's rules were applied.
+    #[arg(long, requires = "rules")]
+    trace_rules: bool,
     /// No progress.
     #[arg(long, short)]
     quiet: bool,
@@ -109,6 +120,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     (job.max_memory_bytes, job.max_error) = (args.max_memory, args.max_error);
     job.strategy = if args.strategy == "random" { Strategy::Random } else { Strategy::Swarm };
     job.evidence = evidence_path(args)?;
+    match super::rules::load(&args.rules, job.fast_math)? {
+        Some(rules) => job.rules = rules,
+        None => return Ok(ExitCode::FAILURE),
+    }
+    job.rule_fuel = args.rule_fuel.map(Fuel);
     job.progress = if args.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
     let handler = ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
@@ -120,6 +136,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let report = eggine::search::compile(&job, &args.output, &INTERRUPTED)?;
     if let Some(folder) = &args.emit_ptx {
         emit_ptx(&args.output, folder)?;
+    }
+    if args.trace_rules {
+        report.rule_firings.iter().for_each(|firing| eprintln!("trace: {firing}"));
+        eprintln!("trace: {} applications of the user's rules", report.rule_firings.len());
     }
     match args.json {
         true => super::print_json(&report)?,

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod rules;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -46,6 +46,9 @@ impl Agent for UserAgent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fuel(pub u64);
 
+/// Nodes that a printed [`Firing`] names: a segment may stand for many places.
+const MAX_SHOWN: usize = 6;
+
 /// One application of a user's rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
@@ -65,9 +68,13 @@ impl fmt::Display for Firing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, segment, round, class, sources } = self;
         write!(f, "rule {rule} at class {class} of segment {segment}, round {round}: ")?;
-        match sources.is_empty() {
-            true => f.write_str("a term that rules made"),
-            false => f.write_str(&sources.join(", ")),
+        match sources.as_slice() {
+            [] => f.write_str("a term that rules made"),
+            few if few.len() <= MAX_SHOWN => f.write_str(&few.join(", ")),
+            many => {
+                let (shown, rest) = many.split_at(MAX_SHOWN);
+                write!(f, "{} and {} more", shown.join(", "), rest.len())
+            }
         }
     }
 }
@@ -96,10 +103,10 @@ pub fn firings(derivation: &Derivation) -> Vec<Firing> {
         for step in proof.steps.iter().filter(|step| step.agent == USER_AGENT) {
             let class = egraph.find(step.at.class);
             let mut sources: Vec<String> = Vec::new();
-            for (value, node) in proof.graph.nodes.iter() {
+            for (&value, names) in derivation.sources.get(segment).into_iter().flatten() {
                 let ids = [lowered.computations[value], lowered.tensors[value]];
                 if ids.into_iter().flatten().any(|id| egraph.find(id) == class) {
-                    sources.extend(node.sources.iter().cloned());
+                    sources.extend(names.iter().cloned());
                 }
             }
             sources.sort();

@@ -165,18 +165,30 @@ pub(super) fn names_of(spec: &VarSpec, n_operands: usize) -> Vec<String> {
     }
 }
 
+/// The element type in which a rule's floats are drawn: that of the constants written in it, if any.
+/// Otherwise `f32` where rounding matters, and `f64` where the reals do.
+pub(super) fn float_type(soundness: Soundness, sides: [&PatternAst<ENode>; 2]) -> DType {
+    let nodes = sides.into_iter().flat_map(|side| side.as_ref());
+    let mut constants = nodes.filter_map(|node| match node {
+        ENodeOrVar::ENode(ENode::Const(literal)) => Some(literal.ty().dtype),
+        _ => None,
+    });
+    let default = match soundness {
+        Soundness::Exact => DType::F32,
+        Soundness::Real => DType::F64,
+    };
+    constants.find(|dtype| dtype.is_float()).unwrap_or(default)
+}
+
 /// Draws tensors for the typed variables and for those that only the pattern mentions.
 pub(super) fn draw_values(
     rule: &Rule,
     specs: &[VarSpec],
     lhs: &PatternAst<ENode>,
+    float: DType,
     n_operands: usize,
     rng: &mut Rng,
 ) -> Env {
-    let float = match rule.soundness {
-        Soundness::Exact => DType::F32,
-        Soundness::Real => DType::F64,
-    };
     rng.ordinary = rng.one_in(3);
     // What takes any element type is true of integers, too, or it is not true.
     let any = match rng.one_in(4) {

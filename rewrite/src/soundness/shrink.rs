@@ -71,7 +71,7 @@ fn smaller_shapes<'a>(trial: Trial<'a>, env: Env) -> Result<(Trial<'a>, Env), Ch
         for _ in 0..N_DRAWS {
             let n_operands = rng.n_operands();
             let trial = Trial::new(rule, specs, n_operands)?;
-            let mut env = draw_values(rule, specs, &trial.lhs, n_operands, &mut rng);
+            let mut env = draw_values(rule, specs, &trial.lhs, trial.float, n_operands, &mut rng);
             if matches!(trial.judge(&mut env, Some(&mut rng))?, Outcome::Differ(_)) {
                 n_found += 1;
                 let weight = weight(&env);

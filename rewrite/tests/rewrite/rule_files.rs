@@ -37,6 +37,7 @@ flip-flip       | x:MN                   | (transpose [1,0] (transpose [1,0] ?x)
 concat-neg      |                        | (concat ?a (neg ?x)...)                  | (neg (concat ?a ?x...))                 | Exact
 sum-neg         | x:S*                   | (reduce_sum ?a (neg ?x))                 | (neg (reduce_sum ?a ?x))                | Real
 bits            | x:S*/bool y:S*/bool    | (and (not ?x) (not ?y))                  | (not (or ?x ?y))                        | Exact
+relu-max        | x:S*                   | (relu ?x)                                | (max ?x 0.0:f32[])                      | Real
 two-thirds      | x:S* c:~S=? d:~S=?     | (sub (mul ?x ?c) (mul ?x ?d))            | (mul ?x (sub ?c ?d))                    | Real
 ";
 
@@ -63,12 +64,12 @@ lost-operand    |                        | (concat ?a (neg ?x)...)              
 #[test]
 fn true_rules_are_accepted() {
     let file = rules(TRUE);
-    assert_eq!(file.rows.len(), 10);
+    assert_eq!(file.rows.len(), 11);
     let checked = file.check().unwrap_or_else(|refused| panic!("{refused}"));
-    assert_eq!(checked.rules().len(), 10);
+    assert_eq!(checked.rules().len(), 11);
     assert_eq!(
         checked.not_permitted(Soundness::Exact),
-        ["min-max", "merge-adapter", "sum-neg", "two-thirds"]
+        ["min-max", "merge-adapter", "sum-neg", "relu-max", "two-thirds"]
     );
     // Printed rows are a rule file of the same rules.
     let printed = checked.to_string();
