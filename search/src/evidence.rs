@@ -7,19 +7,35 @@
 //! union of their rows. If that brings a second measurement of the same thing, both are kept and
 //! [`Row::outranks`] says which counts. Losing the file loses time, not correctness.
 
+mod check;
+mod corpus;
 mod error;
+mod gc;
 mod job;
+mod lines;
+mod merge;
 mod migrate;
+mod miss;
 mod notes;
+mod overview;
 mod query;
 mod row;
 mod schema;
 mod store;
 mod teach;
+#[cfg(test)]
+mod testing;
 
+pub use check::Checked;
+pub use corpus::{CounterexampleRow, QuarantineRow};
 pub use error::EvidenceError;
+pub use gc::{Discard, Discarded, DiscardedGroup};
 pub use job::JobRecord;
+pub use lines::{ExportError, write as export};
+pub use merge::{Merged, Record};
+pub use miss::{Difference, Field, Miss, MissedRegions, differences};
 pub use notes::Note;
+pub use overview::{FindError, Found, JobInfo, Overview, Place, RegionInfo};
 pub use row::{Conditions, EngineRow, Key, Row};
 pub use schema::SCHEMA_VERSION;
 pub use store::Evidence;

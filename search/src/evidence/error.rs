@@ -32,6 +32,16 @@ pub enum EvidenceError {
         /// Which row, and what is wrong with it.
         what: String,
     },
+    /// A line of an export is not one.
+    #[error("`{}`, line {n_line}: {reason}; make the export again with `eggine evidence export`", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        n_line: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// There is no such file, and it was to be read.
     #[error("there is no evidence file `{}`; name one with --evidence, or make one with `eggine compile --budget`", path.display())]
     Missing {

@@ -65,17 +65,25 @@ impl Evidence {
     ///
     /// If the file cannot be written.
     pub fn set_job(&self, hash: &str, record: &JobRecord) -> Result<(), EvidenceError> {
-        if self.job(hash)?.is_some_and(|known| !record.is_further_than(&known)) {
-            return Ok(());
+        // Another process may write the same record in between: then again.
+        loop {
+            let known = self.job(hash)?;
+            let n_written = match &known {
+                Some(known) if !record.is_further_than(known) => return Ok(()),
+                Some(known) => self.connection().execute(
+                    "UPDATE job SET generations = ?2, finished = ?3
+                     WHERE hash = ?1 AND generations = ?4 AND finished = ?5",
+                    params![hash, record.text(), record.finished, known.text(), known.finished],
+                ),
+                None => self.connection().execute(
+                    "INSERT OR IGNORE INTO job VALUES (?1, ?2, ?3, '')",
+                    params![hash, record.text(), record.finished],
+                ),
+            };
+            if n_written.map_err(|err| self.fail(err))? == 1 {
+                return Ok(());
+            }
         }
-        (self.connection())
-            .execute(
-                "INSERT INTO job VALUES (?1, ?2, ?3, '')
-                 ON CONFLICT (hash) DO UPDATE SET generations = excluded.generations, finished = excluded.finished",
-                params![hash, record.text(), record.finished],
-            )
-            .map_err(|err| self.fail(err))?;
-        Ok(())
     }
 }
 

@@ -112,3 +112,64 @@ fn that_count(rows: Vec<Row>) -> Vec<Row> {
     }
     by_key.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+    use super::*;
+    use crate::evidence::testing::row;
+
+    #[test]
+    fn a_schedule_is_found_without_its_ptx_and_under_its_conditions_only() {
+        let evidence = Evidence::in_memory().unwrap();
+        let one = row("r", "a", 1);
+        let mut cold = row("r", "a", 2);
+        cold.key.conditions.cache = "cold".into();
+        for row in [&one, &cold, &row("r", "b", 3), &row("other", "a", 4)] {
+            evidence.insert(row).unwrap();
+        }
+        let (usual, key) = (Conditions::default(), &one.key);
+        let found = evidence.rows_of_schedule("r", "a", &key.device, &key.method, &usual).unwrap();
+        assert_eq!(found, std::slice::from_ref(&one));
+        let all = evidence.rows("r", &key.device, &key.method, &usual).unwrap();
+        assert_eq!(all.iter().map(|row| row.key.schedule.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let regions =
+            evidence.rows_of_regions(["r", "none"], &key.device, &key.method, &usual).unwrap();
+        assert_eq!(regions, BTreeMap::from([("r".to_owned(), all)]));
+    }
+
+    #[test]
+    fn what_passed_comes_with_the_text_of_its_region() {
+        let evidence = Evidence::in_memory().unwrap();
+        evidence.insert_region("r", "graph @r").unwrap();
+        let bad = row("r", "bad", 1);
+        let bad = Row { verdict: "inaccurate: 3 elements".into(), ..bad };
+        let good = row("r", "good", 1);
+        for row in [&bad, &good, &row("nameless", "a", 1)] {
+            evidence.insert(row).unwrap();
+        }
+        let passed = evidence.passed(&good.key.device, &good.key.method, 9).unwrap();
+        assert_eq!(passed, [("graph @r".to_owned(), good)]);
+        let kinds = evidence.verdicts().unwrap();
+        assert_eq!(kinds, [("inaccurate".to_owned(), 1), ("pass".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn of_two_measurements_of_one_thing_the_rejection_counts_then_the_longer_one() {
+        let evidence = Evidence::in_memory().unwrap();
+        let short = row("r", "a", 1);
+        let long = Row { samples_ns: vec![7; 9], ..short.clone() };
+        let rejected = Row { verdict: "faults: hung".into(), ..short.clone() };
+        let key = &short.key;
+        let now = |expected: &Row| {
+            let usual = Conditions::default();
+            assert_eq!(evidence.lookup(key).unwrap().as_ref(), Some(expected));
+            let rows = evidence.rows("r", &key.device, &key.method, &usual).unwrap();
+            assert_eq!(rows, std::slice::from_ref(expected));
+        };
+        for (added, counts) in [(&short, &short), (&long, &long), (&rejected, &rejected)] {
+            crate::evidence::store::insert_row(evidence.connection(), added).unwrap();
+            now(counts);
+        }
+    }
+}

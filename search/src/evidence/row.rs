@@ -16,10 +16,16 @@ pub struct Conditions {
 }
 
 impl Default for Conditions {
-    /// The cpu device: buffers as `Device::alloc` gives them, no assembler, warm caches. It is also what
-    /// every row of layout version 1 was measured under.
+    /// The cpu device: buffers aligned as an engine's are
+    /// ([`ARENA_ALIGN_BYTES`](eggine_runtime::plan::ARENA_ALIGN_BYTES)), no assembler, warm caches. It is
+    /// also what every row of layout version 1 was emitted for and measured under.
     fn default() -> Self {
-        Self { layout: "align 64".into(), toolchain: "none".into(), cache: "warm".into() }
+        let align_bytes = eggine_runtime::plan::ARENA_ALIGN_BYTES;
+        Self {
+            layout: format!("align {align_bytes}"),
+            toolchain: "none".into(),
+            cache: "warm".into(),
+        }
     }
 }
 

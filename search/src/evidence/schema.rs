@@ -47,8 +47,9 @@ pub(super) const TABLES: &str = "
     CREATE INDEX counterexample_kind ON counterexample (kind);
     CREATE TABLE quarantine (
         content TEXT PRIMARY KEY, region TEXT NOT NULL, schedule TEXT NOT NULL, ptx TEXT NOT NULL,
-        device TEXT NOT NULL, method TEXT NOT NULL, reason TEXT NOT NULL, text TEXT NOT NULL) WITHOUT ROWID;
-    CREATE INDEX quarantine_ptx ON quarantine (ptx, device);";
+        device TEXT NOT NULL, method TEXT NOT NULL, reason TEXT NOT NULL, entry TEXT NOT NULL,
+        text TEXT NOT NULL) WITHOUT ROWID;
+    CREATE INDEX quarantine_device ON quarantine (device, ptx);";
 
 /// What a file is, by what it says of itself.
 enum Layout {

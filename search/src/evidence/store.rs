@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::types::Type;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, params};
 
 use super::error::{EvidenceError, classify};
 use super::row::{Conditions, EngineRow, Key, Row, first_of};
@@ -71,11 +71,11 @@ impl Evidence {
         Ok(Self { path: path.to_owned(), connection })
     }
 
-    pub(super) fn fail(&self, err: rusqlite::Error) -> EvidenceError {
+    pub(crate) fn fail(&self, err: rusqlite::Error) -> EvidenceError {
         classify(&self.path, err)
     }
 
-    pub(super) fn connection(&self) -> &Connection {
+    pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
 
@@ -182,14 +182,23 @@ impl Evidence {
     ///
     /// If the file cannot be written.
     pub fn insert_engine(&self, hash: &str, row: &EngineRow) -> Result<(), EvidenceError> {
-        let known = (self.connection)
-            .query_row("SELECT 1 FROM engine WHERE hash = ?1 LIMIT 1", [hash], |_| Ok(()))
-            .optional()
-            .map_err(|err| self.fail(err))?;
-        match known {
-            Some(()) => Ok(()),
-            None => insert_engine_row(&self.connection, hash, row).map_err(|err| self.fail(err)),
-        }
+        insert_engine_where(
+            &self.connection,
+            hash,
+            row,
+            "NOT EXISTS (SELECT 1 FROM engine WHERE hash = ?1)",
+        )
+        .map_err(|err| self.fail(err))
+    }
+
+    /// Adds such a race and returns the one that counts, as [`keep`](Self::keep) does.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn keep_engine(&self, hash: &str, row: EngineRow) -> Result<EngineRow, EvidenceError> {
+        self.insert_engine(hash, &row)?;
+        Ok(self.lookup_engine(hash)?.unwrap_or(row))
     }
 }
 
@@ -235,9 +244,20 @@ pub(super) fn insert_engine_row(
     hash: &str,
     row: &EngineRow,
 ) -> rusqlite::Result<()> {
+    insert_engine_where(connection, hash, row, "1")
+}
+
+fn insert_engine_where(
+    connection: &Connection,
+    hash: &str,
+    row: &EngineRow,
+    condition: &str,
+) -> rusqlite::Result<()> {
     let EngineRow { samples_ns, incumbent_ns, decision, ratio, low, high } = row;
     connection
-        .prepare_cached("INSERT OR IGNORE INTO engine VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
+        .prepare_cached(&format!(
+            "INSERT OR IGNORE INTO engine SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 WHERE {condition}"
+        ))?
         .execute(params![
             hash,
             row.content(),
@@ -318,36 +338,13 @@ pub(super) fn numbers(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Resul
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
     use super::*;
-
-    fn row(schedule: &str) -> Row {
-        let key = Key {
-            region: "r".into(),
-            schedule: schedule.into(),
-            ptx: "p".into(),
-            device: "cpu".into(),
-            method: "1".into(),
-            conditions: Conditions::default(),
-        };
-        Row {
-            key,
-            verdict: "pass".into(),
-            seed: Some(u64::MAX),
-            samples_ns: vec![3, 1, 2],
-            incumbent_ns: vec![],
-            decision: "alone".into(),
-            median_ns: 2.0,
-            error_of_bound: 0.25,
-            agent: "tiler".into(),
-            tiling_move: String::new(),
-            parent: String::new(),
-        }
-    }
+    use crate::evidence::testing::row;
 
     #[test]
     fn a_row_comes_back_and_the_first_one_counts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("e.db");
-        let first = row("a");
+        let first = row("r", "a", 1);
         Evidence::open(&path).unwrap().insert(&first).unwrap();
         let evidence = Evidence::open(&path).unwrap();
         let second = Row { samples_ns: vec![9; 10], ..first.clone() };
@@ -358,7 +355,7 @@ mod tests {
     #[test]
     fn every_precondition_is_part_of_the_key() {
         let evidence = Evidence::in_memory().unwrap();
-        let base = row("a");
+        let base = row("r", "a", 1);
         evidence.insert(&base).unwrap();
         let other = || "other".to_owned();
         let under = |conditions| Key { conditions, ..base.key.clone() };
@@ -381,7 +378,7 @@ mod tests {
     #[test]
     fn what_is_no_number_is_damage_and_not_a_shorter_list() {
         let evidence = Evidence::in_memory().unwrap();
-        let base = row("a");
+        let base = row("r", "a", 1);
         evidence.insert(&base).unwrap();
         for torn in ["3 1 ", "3 1 2x", "3,1,2"] {
             let torn_row = "UPDATE measurement SET samples_ns = ?1";
@@ -403,7 +400,7 @@ mod tests {
     #[test]
     fn numbers_that_are_no_numbers_come_back() {
         let evidence = Evidence::in_memory().unwrap();
-        let odd = Row { median_ns: f64::INFINITY, error_of_bound: f64::NAN, ..row("a") };
+        let odd = Row { median_ns: f64::INFINITY, error_of_bound: f64::NAN, ..row("r", "a", 1) };
         evidence.insert(&odd).unwrap();
         let found = evidence.lookup(&odd.key).unwrap().unwrap();
         assert_eq!(found.median_ns, f64::INFINITY);
