@@ -6,6 +6,7 @@ mod bench;
 mod compare;
 mod compile;
 mod doctor;
+mod evidence;
 mod explain;
 mod inspect;
 mod rules;
@@ -48,6 +49,8 @@ enum Command {
     Explain(explain::Args),
     /// List, show and check rewrite rules.
     Rules(rules::Args),
+    /// List, show, merge, export, check and clean up what was measured.
+    Evidence(evidence::Args),
     /// Check devices, assembler, SIMD level and evidence file: what works, and what to do.
     Doctor(doctor::Args),
 }
@@ -62,6 +65,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, CliError> {
         Command::Inspect(args) => inspect::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Rules(args) => rules::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     }
 }
