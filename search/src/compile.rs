@@ -22,7 +22,7 @@ use crate::assemble::{AssembleError, Facts};
 use crate::costs::Costs;
 use crate::evidence::{Evidence, EvidenceError, JobRecord, Note};
 use crate::floor::{Floor, Limits};
-use crate::job::{Budget, Job};
+use crate::job::{Budget, Job, Objective};
 use crate::lessons::Lessons;
 use crate::phases::{Phase, Phases};
 use crate::progress::{Progress, Snapshot};
@@ -162,7 +162,7 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
     };
     let optimiser = phases.time(Phase::Rewrite, |_| Optimiser::new(&imported.graph, &options))?;
     let open_device = || -> Result<Box<dyn Device>, DeviceError> {
-        open_with(&job.device, cpu_options(job.device_threads))
+        open_with(&job.device, cpu_options(device_threads(job)))
     };
     let workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
     let costs = Costs::new(CPU_DEVICE);
@@ -445,6 +445,10 @@ impl Compilation<'_> {
             open: self.open,
             seed: self.job.seed,
             budget,
+            n_sessions: match self.job.objective {
+                Objective::Latency => 1,
+                Objective::Throughput => CpuOptions::default().n_threads,
+            },
         };
         let first_parts = floor.engine(&first, &facts)?;
         // A kernel that is faster alone may be slower in its place: where it is, its first choice runs.
@@ -560,6 +564,14 @@ fn memory_bytes(parts: &EngineParts) -> u64 {
 /// The part of a time budget that goes to racing whole engines.
 fn race_time(time: Duration) -> Duration {
     (time / 8).min(Duration::from_secs(12))
+}
+
+/// Threads of the device: one for throughput, where every core has a session of its own.
+fn device_threads(job: &Job) -> Option<usize> {
+    match job.objective {
+        Objective::Latency => job.device_threads,
+        Objective::Throughput => job.device_threads.or(Some(1)),
+    }
 }
 
 fn cpu_options(threads: Option<usize>) -> CpuOptions {

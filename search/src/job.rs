@@ -32,6 +32,16 @@ impl std::fmt::Display for Budget {
     }
 }
 
+/// What an engine should be good at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// One inference at a time, on all threads of the device.
+    #[default]
+    Latency,
+    /// Inferences per second of one session per core, each on one thread of the device.
+    Throughput,
+}
+
 /// A compilation. [`Job::new`] gives the defaults of the command line.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -62,6 +72,8 @@ pub struct Job {
     pub rules: CheckedRules,
     /// Applications of the user's rules; `None`: wherever they match.
     pub rule_fuel: Option<Fuel>,
+    /// What the engine should be good at.
+    pub objective: Objective,
     /// Who chooses what is tried.
     pub strategy: Strategy,
     /// The agents of the search, by name; `None` for all.
@@ -100,6 +112,7 @@ impl Job {
             fast_math: false,
             rules: CheckedRules::default(),
             rule_fuel: None,
+            objective: Objective::Latency,
             strategy: Strategy::Swarm,
             agents: None,
             lessons: true,
@@ -121,6 +134,9 @@ impl Job {
             ("fast_math".to_owned(), self.fast_math.to_string()),
         ]);
         let mut set = |name: &str, value: String| drop(options.insert(name.to_owned(), value));
+        if self.objective != Objective::Latency {
+            set("objective", format!("{:?}", self.objective).to_lowercase());
+        }
         if self.strategy != Strategy::Swarm {
             set("strategy", format!("{:?}", self.strategy).to_lowercase());
         }

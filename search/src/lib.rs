@@ -22,7 +22,7 @@ pub mod workshop;
 
 pub use compile::{CompileError, compile};
 pub use costs::{Costs, CostsRecord};
-pub use job::{Budget, Job};
+pub use job::{Budget, Job, Objective};
 pub use moves::{CodegenMoves, OTHER_FAMILY, other_families};
 pub use phases::{Phase, PhaseReport, Phases};
 pub use progress::{Progress, ProgressMode, Snapshot};

@@ -22,6 +22,8 @@ pub(crate) struct Racer<'a> {
     pub(crate) seed: u64,
     /// Time for one race.
     pub(crate) budget: Duration,
+    /// Sessions of each contestant that run at once.
+    pub(crate) n_sessions: usize,
 }
 
 /// Whether a race shows that the challenger is to be preferred.
@@ -38,15 +40,17 @@ impl Racer<'_> {
         (incumbent_id, incumbent): (&str, &EngineParts),
     ) -> Result<EngineRow, CompileError> {
         let text = [challenger_id, incumbent_id, self.device.as_str(), "engine-2"].join("\n");
+        let text = format!("{text}\n{} sessions", self.n_sessions);
         let hash = blake3::hash(text.as_bytes()).to_hex().to_string();
         if let Some(row) = self.evidence.lookup_engine(&hash)? {
             return Ok(row);
         }
-        let mut sessions = [self.session(challenger)?, self.session(incumbent)?];
+        let many = |parts| (0..self.n_sessions).map(|_| self.session(parts)).collect();
+        let (challengers, incumbents): (Result<_, CompileError>, Result<_, CompileError>) =
+            (many(challenger), many(incumbent));
+        let mut sessions: [Vec<Session>; 2] = [challengers?, incumbents?];
         let raced = race(&self.plan(), |contestant| {
-            let session = &mut sessions[usize::from(contestant == Contestant::Incumbent)];
-            let runs = session.time(1).map_err(device)?;
-            Ok(runs.first().map_or(0, |run| i64::try_from(run.total_ns).unwrap_or(i64::MAX)))
+            run_at_once(&mut sessions[usize::from(contestant == Contestant::Incumbent)])
         })?;
         let row = engine_row(raced);
         self.evidence.insert_engine(&hash, &row)?;
@@ -123,6 +127,23 @@ impl Racer<'_> {
             ..TimingPlan::default()
         }
     }
+}
+
+/// One inference of every session, all at once; how long until the last is done.
+fn run_at_once(sessions: &mut [Session]) -> Result<i64, DeviceError> {
+    if let [session] = sessions {
+        let runs = session.time(1).map_err(device)?;
+        return Ok(runs.first().map_or(0, |run| i64::try_from(run.total_ns).unwrap_or(i64::MAX)));
+    }
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let runs: Vec<_> =
+            sessions.iter_mut().map(|session| scope.spawn(|| session.time(1))).collect();
+        runs.into_iter().try_for_each(|run| {
+            run.join().expect("a session does not panic").map(drop).map_err(device)
+        })
+    })?;
+    Ok(i64::try_from(start.elapsed().as_nanos()).unwrap_or(i64::MAX))
 }
 
 fn engine_row(raced: Race) -> EngineRow {

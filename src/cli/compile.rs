@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use eggine::rewrite::rule_file::Fuel;
 use eggine::runtime::DeviceSpec;
-use eggine::search::{Budget, Job, ProgressMode, Report, Strategy};
+use eggine::search::{Budget, Job, Objective, ProgressMode, Report, Strategy};
 use eggine::{Case, Engine};
 
 use super::CliError;
@@ -55,6 +55,10 @@ pub(crate) struct Args {
     /// The agents of the search, separated by commas [default: all; see `eggine agents`].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     agents: Option<Vec<String>>,
+    /// What the engine should be good at: `latency`, or `throughput` of one session per core with one
+    /// thread each.
+    #[arg(long, default_value = "latency", value_parser = ["latency", "throughput"])]
+    objective: String,
     /// Who chooses what is tried: `swarm`, or `random` to compare with.
     #[arg(long, default_value = "swarm", value_parser = ["swarm", "random"])]
     strategy: String,
@@ -118,6 +122,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     job.race = args.race;
     (job.replay, job.lessons_from) = (args.replay, args.lessons_from.clone());
     (job.max_memory_bytes, job.max_error) = (args.max_memory, args.max_error);
+    if args.objective == "throughput" {
+        job.objective = Objective::Throughput;
+    }
     job.strategy = if args.strategy == "random" { Strategy::Random } else { Strategy::Swarm };
     job.evidence = evidence_path(args)?;
     match super::rules::load(&args.rules, job.fast_math)? {

@@ -230,6 +230,14 @@ fn agents_and_limits_are_checked_and_keep_their_word() {
         .map(|agent| agent["agent"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(agents, ["wanderer"], "the others were not asked");
+    let args = ["--budget", "4", "--objective", "throughput", "--evidence", path(&evidence)];
+    let (engine, output) = compile("resnet50", folder.path(), &args);
+    succeeds(&output);
+    let engine: serde_json::Value =
+        serde_json::from_str(&succeeds(&eggine(&["inspect", path(&engine), "--json"]))).unwrap();
+    assert_eq!(engine["manifest"]["options"]["objective"], "throughput");
+    let device = engine["manifest"]["device"].as_str().unwrap();
+    assert!(device.ends_with("/1"), "each session has one thread: {device}");
     assert!(report["constraints"][0].as_str().unwrap().contains("67108864 bytes"), "{report}");
 }
 
