@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
 
 mod ci;
+mod cuda;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ type Task = fn(&Path) -> Result<(), String>;
 
 #[rustfmt::skip] // One task per row.
 const TASKS: &[(&str, Task, &str)] = &[
-    ("tools",     tools::install, "installs ptxas 13.0.88 and, with gcc, nvPTXCompiler into target/tools (60 MB, checked against their hashes)"),
+    ("tools",     tools::install, "installs ptxas 13.0.88 and, with gcc, nvPTXCompiler, and a Python client of the driver API into target/tools (70 MB, checked against their hashes)"),
+    ("driver",    cuda::driver,   "builds the CUDA driver that runs on the CPU into target/driver, as libcuda.so.1"),
+    ("cuda-models", cuda::models, "compiles, runs and compares the models with --device cuda:0 on that driver"),
     ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
     ("test",      ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
     ("ci",        ci::all,        "the same"),

@@ -27,6 +27,7 @@ pub(crate) fn install(workspace: &Path) -> Result<(), String> {
             publish(&ptxas, &installed)
         })?;
     }
+    client(workspace, &tools);
     let library = tools.join(format!("nvptxcompiler-{VERSION}/libnvptxcompiler.so"));
     if library.exists() {
         println!("nvPTXCompiler {VERSION} is installed");
@@ -54,6 +55,20 @@ pub(crate) fn install(workspace: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Installs the Python client of the driver API that tests run, for this machine's Python. It is optional.
+fn client(workspace: &Path, tools: &Path) {
+    let installed = tools.join("cuda-bindings-13.5.0");
+    if installed.is_dir() {
+        println!("cuda-bindings 13.5.0 is installed");
+        return;
+    }
+    let made =
+        staged(tools, |staging| publish(&download(workspace, "clients.txt", staging)?, &installed));
+    if let Err(reason) = made {
+        println!("skipped cuda-bindings: {reason}; its test is skipped too");
+    }
+}
+
 /// Runs `make` with a directory of its own: what it makes becomes visible when it is complete.
 fn staged(tools: &Path, make: impl FnOnce(&Path) -> Result<PathBuf, String>) -> Result<(), String> {
     let staging = tools.join(format!("staging-{}", std::process::id()));
@@ -73,7 +88,7 @@ fn runs(ptxas: &Path) -> bool {
     })
 }
 
-/// Downloads and unpacks the wheel of a requirements file; the folder of its contents.
+/// Downloads and unpacks the wheels of a requirements file; the folder of their contents.
 fn download(workspace: &Path, requirements: &str, staging: &Path) -> Result<PathBuf, String> {
     let requirements = workspace.join("xtask/tools").join(requirements);
     let mut pip = Command::new("python3");
@@ -95,17 +110,18 @@ fn download(workspace: &Path, requirements: &str, staging: &Path) -> Result<Path
     }
     let entries =
         fs::read_dir(staging).map_err(|err| format!("cannot read {}: {err}", staging.display()))?;
-    let wheel = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .ok_or("pip left no wheel")?;
     let unpacked = staging.join("wheel");
-    let mut unzip = Command::new("python3");
-    unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked);
-    if !output_ok(&mut unzip)? {
-        return Err(format!("cannot unpack {}", wheel.display()));
+    let wheels = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
+    for wheel in wheels {
+        let mut unzip = Command::new("python3");
+        unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked);
+        if !output_ok(&mut unzip)? {
+            return Err(format!("cannot unpack {}", wheel.display()));
+        }
     }
-    Ok(unpacked)
+    if unpacked.is_dir() { Ok(unpacked) } else { Err("pip left no wheel".into()) }
 }
 
 fn publish(made: &Path, installed: &Path) -> Result<PathBuf, String> {
