@@ -47,6 +47,16 @@ pub enum CompileError {
     /// The evidence.
     #[error(transparent)]
     Evidence(#[from] EvidenceError),
+    /// There is nothing to resume.
+    #[error(
+        "--resume: no search of this model with these options was begun in `{}`{}; the budget, seed, shapes, target, device and version must be the same; without --resume one is begun", path.display(), others(begun)
+    )]
+    NothingToResume {
+        /// The evidence.
+        path: PathBuf,
+        /// What was begun there, in words.
+        begun: Vec<String>,
+    },
     /// Rewriting.
     #[error(transparent)]
     Rewrite(#[from] RewriteError),
@@ -144,6 +154,7 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
     let target: Target = job.target.parse()?;
     let kernel_agents = chosen_agents(job)?;
     let evidence = phases.time(Phase::Evidence, |_| match &job.evidence {
+        Some(path) if job.resume => Evidence::open_existing(path),
         Some(path) => Evidence::open(path),
         None => Evidence::in_memory(),
     })?;
@@ -217,6 +228,7 @@ impl Compilation<'_> {
     fn run(&self, floor: &mut Floor<'_>, output: &Path) -> Result<Report, CompileError> {
         let search_started = Instant::now();
         let searches = self.job.budget != Budget::First;
+        let resumed = self.begin(floor, searches)?;
         let found = match self.follow_recipe(floor, searches)? {
             Some(found) => found,
             None if searches => self.search(floor)?,
@@ -257,9 +269,50 @@ impl Compilation<'_> {
             comparison,
             constraints: self.constraints(floor, &parts),
             search,
+            resumed,
+            missed: floor.workshop.misses.lines(),
             interrupted: !finished,
             phases: floor.workshop.phases.report(),
         })
+    }
+
+    /// Notes in the evidence that this job has begun. With `--resume`: how far it had come before.
+    fn begin(&self, floor: &mut Floor<'_>, searches: bool) -> Result<Option<String>, CompileError> {
+        let (evidence, resume) = (self.evidence, self.job.resume);
+        if !searches && !resume {
+            return Ok(None);
+        }
+        let hash = self.job_hash(floor);
+        let known = floor.workshop.phases.time(Phase::Evidence, |_| evidence.job(&hash))?;
+        if searches {
+            let model = self.job.model.file_name().unwrap_or_default().to_string_lossy();
+            let mut description = model.into_owned();
+            for (name, value) in self.job.options() {
+                description.push_str(&format!(", {name} {value}"));
+            }
+            let device = floor.workshop.device_identity();
+            description.push_str(&format!(", for {} on {device}", self.job.target));
+            if known.is_some() || !resume {
+                floor
+                    .workshop
+                    .phases
+                    .time(Phase::Evidence, |_| evidence.begin_job(&hash, &description))?;
+            }
+        }
+        if !resume {
+            return Ok(None);
+        }
+        let Some(known) = known else {
+            let begun = evidence.jobs()?.into_iter().map(|job| job.description);
+            let begun = begun.filter(|it| !it.is_empty()).collect();
+            return Err(CompileError::NothingToResume { path: evidence.path().to_owned(), begun });
+        };
+        let n: u64 = known.generations.iter().sum();
+        Ok(Some(match (known.finished, n) {
+            (true, n) => format!("the search was finished after {n} candidates"),
+            (false, 0) => "the search was cut off; what it measured is used".to_owned(),
+            (false, n) => format!("the search was interrupted after {n} candidates"),
+        }))
     }
 
     /// What the job's limits did.
@@ -553,6 +606,16 @@ impl Compilation<'_> {
             text.push_str(part);
         }
         blake3::hash(text.as_bytes()).to_hex().to_string()
+    }
+}
+
+/// What else was begun, for the message that something was not.
+fn others(begun: &[String]) -> String {
+    let listed: Vec<String> = begun.iter().take(3).map(|it| format!("`{it}`")).collect();
+    match begun.len() {
+        0 => String::new(),
+        n if n > 3 => format!(" (but {} and {} more)", listed.join(", "), n - 3),
+        _ => format!(" (but {})", listed.join(", ")),
     }
 }
 

@@ -33,7 +33,7 @@ pub use gc::{Discard, Discarded, DiscardedGroup};
 pub use job::JobRecord;
 pub use lines::{ExportError, write as export};
 pub use merge::{Merged, Record};
-pub use miss::{Difference, Field, Miss, MissedRegions, differences};
+pub use miss::{Difference, Field, Miss, MissTally, MissedRegions, differences};
 pub use notes::Note;
 pub use overview::{FindError, Found, JobInfo, Overview, Place, RegionInfo};
 pub use row::{Conditions, EngineRow, Key, Row};

@@ -92,6 +92,8 @@ pub struct Job {
     pub max_memory_bytes: Option<u64>,
     /// Largest error of a kernel as a fraction of its bound, up to 1.
     pub max_error: f64,
+    /// Only go on with a search that was begun before: without one it is an error.
+    pub resume: bool,
     /// Where progress goes.
     pub progress: ProgressMode,
 }
@@ -121,6 +123,7 @@ impl Job {
             race: None,
             max_memory_bytes: None,
             max_error: 1.0,
+            resume: false,
             progress: ProgressMode::Silent,
         }
     }

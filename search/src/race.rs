@@ -53,8 +53,7 @@ impl Racer<'_> {
             run_at_once(&mut sessions[usize::from(contestant == Contestant::Incumbent)])
         })?;
         let row = engine_row(raced);
-        self.evidence.insert_engine(&hash, &row)?;
-        Ok(row)
+        Ok(self.evidence.keep_engine(&hash, row)?)
     }
 
     /// Time of each kernel of the challenger over that of the incumbent's kernel in its place, while the
@@ -100,8 +99,7 @@ impl Racer<'_> {
         for kernel in 0..n_kernels {
             let [a, b] = &samples;
             let row = engine_row(decide_race(&plan, &a[kernel], &b[kernel]));
-            self.evidence.insert_engine(&hash(kernel), &row)?;
-            rows.push(row);
+            rows.push(self.evidence.keep_engine(&hash(kernel), row)?);
         }
         Ok(rows)
     }

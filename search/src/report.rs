@@ -44,6 +44,10 @@ pub struct Report {
     pub constraints: Vec<String>,
     /// What the agents did, if there was a search.
     pub search: Option<SearchReport>,
+    /// With [`Job::resume`](crate::Job::resume): how far the search had come before.
+    pub resumed: Option<String>,
+    /// Regions that had to be measured although they are known under other conditions, and which differ.
+    pub missed: Vec<String>,
     /// Whether an interrupt ended the search.
     pub interrupted: bool,
     /// Where the time went.

@@ -12,7 +12,7 @@ use eggine_runtime::{
     VerifyOptions,
 };
 
-use crate::evidence::{Conditions, EngineRow, Evidence, EvidenceError, Key, Row};
+use crate::evidence::{Conditions, EngineRow, Evidence, EvidenceError, Key, MissTally, Row};
 use crate::phases::{Phase, Phases};
 
 /// Changes whenever verification or timing does: what was measured otherwise is not comparable.
@@ -95,6 +95,8 @@ pub struct Workshop<'a> {
     pub device: Box<dyn Device>,
     /// What is known.
     pub evidence: &'a Evidence,
+    /// What had to be measured although others did, and why.
+    pub misses: MissTally,
     /// Clocks.
     pub phases: Phases,
     /// What was done.
@@ -133,6 +135,7 @@ impl<'a> Workshop<'a> {
             device_identity: device.info().identity,
             device,
             evidence,
+            misses: MissTally::default(),
             phases,
             counts: Counts::default(),
             target,
@@ -234,6 +237,8 @@ impl<'a> Workshop<'a> {
         let row = match known {
             Some(row) => row,
             None => {
+                let misses = &mut self.misses;
+                self.phases.time(Phase::Evidence, |_| misses.note(evidence, &key))?;
                 let row = self.measure(key, subject, prepared, reference, origin)?;
                 self.counts.n_measured += 1;
                 self.phases.time(Phase::Evidence, |_| evidence.keep(row))?
@@ -333,8 +338,7 @@ impl<'a> Workshop<'a> {
                 high: f64::MAX,
             },
         };
-        self.phases.time(Phase::Evidence, |_| evidence.insert_engine(&hash, &row))?;
-        Ok(row)
+        Ok(self.phases.time(Phase::Evidence, |_| evidence.keep_engine(&hash, row))?)
     }
 }
 

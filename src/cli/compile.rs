@@ -91,6 +91,10 @@ pub(crate) struct Args {
     /// Print where the user's rules were applied.
     #[arg(long, requires = "rules")]
     trace_rules: bool,
+    /// Go on with a search that was interrupted or killed, and fail if there is none. Without it one goes
+    /// on too where it was begun, and otherwise begins.
+    #[arg(long)]
+    resume: bool,
     /// No progress.
     #[arg(long, short)]
     quiet: bool,
@@ -103,6 +107,11 @@ pub(crate) struct Args {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if args.resume && args.budget == Budget::First {
+        return Err(
+            "--resume: a budget of 0 searches nothing; give the --budget of the search".into()
+        );
+    }
     if args.threads == Some(0) || args.device_threads == Some(0) {
         return Err("0 threads: at least one is needed".into());
     }
@@ -120,6 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     (job.target, job.fast_math) = (args.target.clone(), args.fast_math);
     (job.agents, job.lessons) = (args.agents.clone(), !args.no_lessons);
     job.race = args.race;
+    job.resume = args.resume;
     (job.replay, job.lessons_from) = (args.replay, args.lessons_from.clone());
     (job.max_memory_bytes, job.max_error) = (args.max_memory, args.max_error);
     if args.objective == "throughput" {
@@ -205,6 +215,12 @@ fn print(report: &Report) {
             report.n_candidates, report.n_measured, report.n_rejected, report.measured_per_second
         );
     }
+    if let Some(resumed) = &report.resumed {
+        println!("  resumed: {resumed}");
+    }
+    if !report.missed.is_empty() {
+        println!("  measured anew: {}", report.missed.join("; "));
+    }
     if let Some(comparison) = &report.comparison {
         println!(
             "  time of the first choice ÷ time of this engine: {:.3} (95 % interval {:.3} to {:.3})",
@@ -236,6 +252,6 @@ fn print(report: &Report) {
         report.phases.unattributed_s
     );
     if report.interrupted {
-        println!("  interrupted: this is the best so far; run the same command again to go on");
+        println!("  interrupted: this is the best so far; the same command with --resume goes on");
     }
 }

@@ -5,6 +5,9 @@
 
 mod rules;
 
+mod evidence;
+mod kill9;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -276,4 +279,41 @@ fn an_interrupt_writes_the_best_engine_so_far_and_the_search_goes_on_later() {
         eggine(&[&args[..], &["--budget", &budget, "--evidence", path(&evidence)]].concat());
     let again: serde_json::Value = serde_json::from_str(&succeeds(&again)).unwrap();
     assert!(again["n_measured"].as_u64().unwrap() < n_measured, "{again}");
+}
+
+/// An interrupted search is resumed, ends, and then has nothing left to do. Without one there is nothing to
+/// resume, and nothing is made.
+#[test]
+fn an_interrupted_search_is_resumed_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (evidence, engine) = (at("evidence.sqlite"), at("out.engine"));
+    let search = |extra: &[&str]| kill9::search(&evidence, &engine, 3, extra);
+    fails(&search(&["--resume", "--quiet"]).output().unwrap(), &["evidence.sqlite"]);
+    assert!(!evidence.exists() && !engine.exists(), "nothing is begun");
+    // Interrupted as soon as there is something to lose.
+    let log = at("progress.jsonl");
+    let mut command = search(&[]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
+    let child = command.spawn().unwrap();
+    while kill9::n_reported(&log) == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let interrupted: serde_json::Value =
+        serde_json::from_str(&succeeds(&child.wait_with_output().unwrap())).unwrap();
+    let n_before = interrupted["n_measured"].as_u64().unwrap();
+    assert!(n_before > 0 && engine.exists());
+    assert_eq!(interrupted["interrupted"], true, "{interrupted}");
+    let resumed = search(&["--resume", "--quiet"]).output().unwrap();
+    let resumed: serde_json::Value = serde_json::from_str(&succeeds(&resumed)).unwrap();
+    let n_in_all = resumed["n_candidates"].as_u64().unwrap();
+    assert!(n_in_all >= resumed["n_measured"].as_u64().unwrap() + n_before, "{resumed}");
+    assert_eq!(resumed["interrupted"], false);
+    let again = search(&["--resume", "--quiet"]).output().unwrap();
+    let again: serde_json::Value = serde_json::from_str(&succeeds(&again)).unwrap();
+    assert_eq!(again["n_measured"], 0);
+    assert!(again["resumed"].as_str().unwrap().contains("finished after 6 candidates"), "{again}");
+    let none = kill9::search(&evidence, &engine, 4, &["--resume", "--quiet"]).output().unwrap();
+    fails(&none, &["--resume", "dit_transformer.onnx", "seed 3"]);
 }

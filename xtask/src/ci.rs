@@ -54,6 +54,26 @@ pub(crate) fn all(workspace: &Path) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
+/// The test that a few searches survive `kill -9`, with a thousand of them.
+pub(crate) fn kill9(workspace: &Path) -> Result<(), String> {
+    let step = Step {
+        name: "kill9",
+        args: &[
+            "test",
+            "--locked",
+            "--package",
+            "eggine",
+            "--test",
+            "cli",
+            "killed_searches",
+            "--",
+            "--nocapture",
+        ],
+        env: &[("EGGINE_KILLS", "1000")],
+    };
+    run(&step, workspace)
+}
+
 fn run(step: &Step, workspace: &Path) -> Result<(), String> {
     let start = Instant::now();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -166,6 +166,46 @@ impl fmt::Display for MissedRegions {
     }
 }
 
+/// Counts the regions of a run that had to be measured although they are known under other conditions.
+#[derive(Debug, Default)]
+pub struct MissTally {
+    seen: BTreeSet<String>,
+    counts: BTreeMap<Difference, usize>,
+}
+
+impl MissTally {
+    /// Looks at a region once: before its first measurement under the conditions of `key`.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn note(&mut self, evidence: &Evidence, key: &Key) -> Result<(), EvidenceError> {
+        if self.seen.insert(key.region.clone())
+            && let Some(difference) = evidence.nearest_difference(key)?
+        {
+            *self.counts.entry(difference).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// The counts, most regions first.
+    pub fn missed(&self) -> Vec<MissedRegions> {
+        let mut missed: Vec<_> = (self.counts.iter())
+            .map(|(difference, &n_regions)| MissedRegions {
+                n_regions,
+                difference: difference.clone(),
+            })
+            .collect();
+        missed.sort_by_key(|missed| std::cmp::Reverse(missed.n_regions));
+        missed
+    }
+
+    /// The counts for people, one line each.
+    pub fn lines(&self) -> Vec<String> {
+        self.missed().iter().map(ToString::to_string).collect()
+    }
+}
+
 impl Evidence {
     /// Why a key has no row: the row with the most equal fields, and of several the first by address.
     ///
@@ -222,25 +262,32 @@ impl Evidence {
         method: &str,
         conditions: &Conditions,
     ) -> Result<Vec<MissedRegions>, EvidenceError> {
-        let here = |region: &str| Key {
-            region: region.to_owned(),
-            schedule: String::new(),
-            ptx: String::new(),
-            device: device.to_owned(),
-            method: method.to_owned(),
-            conditions: conditions.clone(),
-        };
-        let mut statement = (self.connection())
+        let mut tally = MissTally::default();
+        for region in regions {
+            let key = Key {
+                region: region.to_owned(),
+                schedule: String::new(),
+                ptx: String::new(),
+                device: device.to_owned(),
+                method: method.to_owned(),
+                conditions: conditions.clone(),
+            };
+            tally.note(self, &key)?;
+        }
+        Ok(tally.missed())
+    }
+
+    /// In which field the nearest conditions under which a region is known differ from those of `here`;
+    /// `None` if none do, or nobody measured the region. The first field stands for the rest: a group for
+    /// each combination would be no summary.
+    fn nearest_difference(&self, here: &Key) -> Result<Option<Difference>, EvidenceError> {
+        let places = (self.connection())
             .prepare_cached(
                 "SELECT DISTINCT device, method, layout, toolchain, cache FROM measurement
                  WHERE region = ?1 ORDER BY device, method, layout, toolchain, cache",
             )
-            .map_err(|err| self.fail(err))?;
-        let mut counts: BTreeMap<Difference, usize> = BTreeMap::new();
-        for region in regions.into_iter().collect::<BTreeSet<_>>() {
-            let here = here(region);
-            let places: Result<Vec<Key>, _> = statement
-                .query_map([region], |row| {
+            .and_then(|mut statement| {
+                let places = statement.query_map([&here.region], |row| {
                     Ok(Key {
                         device: row.get(0)?,
                         method: row.get(1)?,
@@ -251,21 +298,12 @@ impl Evidence {
                         },
                         ..here.clone()
                     })
-                })
-                .and_then(Iterator::collect);
-            let places = places.map_err(|err| self.fail(err))?;
-            let nearest = places.iter().map(|there| differences(there, &here)).min_by_key(Vec::len);
-            // The first field stands for the rest: a group for each combination would be no summary.
-            if let Some(first) = nearest.and_then(|fields| fields.into_iter().next()) {
-                *counts.entry(first).or_default() += 1;
-            }
-        }
-        let mut missed: Vec<_> = counts
-            .into_iter()
-            .map(|(difference, n_regions)| MissedRegions { n_regions, difference })
-            .collect();
-        missed.sort_by_key(|missed| std::cmp::Reverse(missed.n_regions));
-        Ok(missed)
+                })?;
+                places.collect::<Result<Vec<Key>, _>>()
+            });
+        let places = places.map_err(|err| self.fail(err))?;
+        let nearest = places.iter().map(|there| differences(there, here)).min_by_key(Vec::len);
+        Ok(nearest.and_then(|fields| fields.into_iter().next()))
     }
 }
 
