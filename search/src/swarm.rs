@@ -187,8 +187,9 @@ const BOOST: f64 = 8.0;
 const LEAST_COVER_GAIN: f64 = 0.01;
 /// Candidates between two extractions.
 const EXTRACTION_STEPS: u64 = 24;
-/// What measuring a region of another cover is expected to save of the whole, at first.
-const FUSER_PRIOR: f64 = 0.004;
+/// What measuring a region of another cover is expected to save of the whole, at first: so much that covers
+/// are compared before they are tuned, when the comparison is fair.
+const FUSER_PRIOR: f64 = 0.02;
 /// Measurements that this expectation is worth.
 const FUSER_WEIGHT: f64 = 6.0;
 /// A schedule this near to the best is worth a look at its neighbours.
@@ -473,7 +474,7 @@ impl Swarm {
         let gain = (2.0 * expected + saved) / (2.0 + n as f64);
         // What the model promises, of which a quarter is usually kept.
         let promise = 0.25 * (1.0 - ratio).clamp(0.0, 0.5) / (1.0 + n as f64);
-        let bonus = 0.005 * ((self.n_steps as f64 + 1.0).ln() / (n as f64 + 1.0)).sqrt();
+        let bonus = 0.002 * ((self.n_steps as f64 + 1.0).ln() / (n as f64 + 1.0)).sqrt();
         self.boost(agent) * share * (gain + promise + bonus)
     }
 
