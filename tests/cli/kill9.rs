@@ -139,6 +139,7 @@ fn kill_searches(folder: &Path, n_kills: u32) -> Outcome {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "a harness says how much it did")]
 fn killed_searches_lose_nothing_and_end_as_undisturbed_ones() {
     let n_kills = std::env::var("EGGINE_KILLS").map_or(N_KILLS, |text| text.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();

@@ -160,6 +160,20 @@ impl Evidence {
         self.select_quarantined("device = ?1", [device])
     }
 
+    /// Whether a text must not run on a device: the first row that says so.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn quarantined_kernel(
+        &self,
+        device: &str,
+        ptx_hash: &str,
+    ) -> Result<Option<QuarantineRow>, EvidenceError> {
+        let rows = self.select_quarantined("device = ?1 AND ptx = ?2", [device, ptx_hash])?;
+        Ok(rows.into_iter().next())
+    }
+
     /// All kernels in quarantine.
     ///
     /// # Errors
@@ -239,6 +253,8 @@ mod tests {
         };
         evidence.insert_quarantined(&row).unwrap();
         evidence.insert_quarantined(&row).unwrap();
+        assert_eq!(evidence.quarantined_kernel("cpu", "p").unwrap().as_ref(), Some(&row));
+        assert_eq!(evidence.quarantined_kernel("cpu", "q").unwrap(), None);
         assert_eq!(evidence.quarantined("cpu").unwrap(), [row]);
         assert_eq!(evidence.quarantined("other").unwrap(), []);
         assert_eq!(evidence.all_quarantined().unwrap().len(), 1);

@@ -139,7 +139,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// Adds a record by the rules of the [module](self).
+    /// Adds a record by the rule of its kind: see [`merge`](Self::merge).
     ///
     /// # Errors
     ///
@@ -172,7 +172,9 @@ impl Evidence {
         added.map_err(|err| self.fail(err))
     }
 
-    /// Adds everything that another file holds, or nothing if there is an error.
+    /// Adds everything that another file holds, or nothing if there is an error. Rows are kept by their
+    /// content addresses, so that two that differ are two; of two records of a job the further one stays,
+    /// of two notes the smaller text.
     ///
     /// # Errors
     ///
