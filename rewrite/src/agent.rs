@@ -8,10 +8,12 @@
 
 use std::sync::Arc;
 
+use egg::{PatternAst, Subst};
 use eggine_ir::Schedule;
 
 use crate::facts::EGraph;
 use crate::kernel_egraph::{KernelId, KernelSpace};
+use crate::lang::ENode;
 use crate::rule::{CompiledRule, Match, Rule, RuleError, Soundness, compile_all};
 
 /// What an agent sees.
@@ -42,6 +44,13 @@ pub enum Proposal {
         /// The match; if it no longer is one, nothing happens.
         at: Match,
     },
+    /// Add a term to the e-graph, equal to nothing but itself: rules then say what it is equal to.
+    Build {
+        /// The term.
+        term: Arc<PatternAst<ENode>>,
+        /// What its variables stand for.
+        at: Subst,
+    },
     /// Add a schedule to a kernel's class.
     Schedule {
         /// Index of the kernel in [`View::kernels`].
@@ -55,6 +64,14 @@ pub enum Proposal {
     },
 }
 
+/// What an agent lets extraction do beside choosing among the terms that are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extraction {
+    /// Computing a value in several kernels. Otherwise whatever does more than move elements is in
+    /// one kernel.
+    pub recompute: bool,
+}
+
 /// A rewrite strategy.
 pub trait Agent: Send + Sync {
     /// Under which its doings are logged.
@@ -62,6 +79,11 @@ pub trait Agent: Send + Sync {
 
     /// Proposals, most wanted first. Must depend on nothing but the arguments.
     fn propose(&self, view: &View<'_>, budget: Budget) -> Vec<Proposal>;
+
+    /// What it lets extraction do.
+    fn extraction(&self) -> Extraction {
+        Extraction::default()
+    }
 }
 
 /// What became of an agent's proposals.
@@ -73,6 +95,13 @@ pub struct AgentLog {
     pub n_proposed: usize,
     /// How many of them changed something.
     pub n_applied: usize,
+    /// How many of those are in the cover: the term that a step added computes a value in one of its
+    /// kernels, or is where a tensor's memory comes from; or, of a step that equates two classes, one
+    /// of its kernels computes that class on the way. 0 before extraction.
+    ///
+    /// An agent that only permits extraction something has as many proposals as the cover makes use of
+    /// it.
+    pub n_used: usize,
 }
 
 /// The rules of an agent.
@@ -100,6 +129,11 @@ impl RuleSet {
     ) -> Result<Self, RuleError> {
         let rows = rows.into_iter().filter(|row| row.soundness <= soundness);
         Ok(Self(compile_all(rows)?.into_iter().map(Arc::new).collect()))
+    }
+
+    /// The rules, in the order of their rows.
+    pub fn rules(&self) -> impl Iterator<Item = &Arc<CompiledRule>> {
+        self.0.iter()
     }
 
     /// New matches of all rules, rule by rule, up to the budget.

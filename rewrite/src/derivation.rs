@@ -14,7 +14,7 @@ use crate::facts::EGraph;
 use crate::lang::{ENode, has_attrs};
 use crate::literal::Literal;
 use crate::lower::{Lowered, lower};
-use crate::saturate::Step;
+use crate::saturate::{Action, Step};
 
 /// A region that is said to compute a class.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct Claim {
 pub struct SegmentProof {
     /// The segment, a part of the model.
     pub graph: Graph,
-    /// Every equality, in order.
+    /// Every equality and every built term, in order.
     pub steps: Vec<Step>,
     /// What its kernels are said to compute.
     pub claims: Vec<Claim>,
@@ -103,15 +103,17 @@ impl SegmentProof {
         // A round's matches were found in one e-graph, and applied to it one after the other.
         for round in self.steps.chunk_by(|a, b| a.round == b.round) {
             lowered.egraph.rebuild();
-            let error =
-                |at: usize| ReplayError::Step { step: number + at, rule: round[at].rule.row.name };
-            for (at, step) in round.iter().enumerate() {
-                if !step.rule.holds(&lowered.egraph, &step.at) {
-                    return Err(error(at));
+            let error = |at: usize| ReplayError::Step { step: number + at, rule: round[at].name() };
+            for (number, step) in round.iter().enumerate() {
+                if let Action::Equate { rule, at } = &step.action
+                    && !rule.holds(&lowered.egraph, at)
+                {
+                    return Err(error(number));
                 }
             }
-            for (at, step) in round.iter().enumerate() {
-                step.rule.apply(&mut lowered.egraph, &step.at).ok_or_else(|| error(at))?;
+            for (number, step) in round.iter().enumerate() {
+                Step::apply(&step.action, step.agent, &mut lowered.egraph)
+                    .ok_or_else(|| error(number))?;
             }
             number += round.len();
         }
@@ -137,6 +139,10 @@ impl Claim {
     /// The class of the region's result, if all of its terms are in the e-graph.
     fn region_class(&self, egraph: &EGraph) -> Option<Id> {
         let mut classes: BTreeMap<Value, Id> = BTreeMap::new();
+        // Loads of stored constants, where no rule said that they are the constants.
+        let mut loads: BTreeMap<Value, Id> = BTreeMap::new();
+        let load_of =
+            |class: Id| egraph.lookup(ENode::Load([egraph.lookup(ENode::Store([class]))?]));
         let mut args = self.args.iter();
         for (value, node) in self.region.nodes.iter() {
             let class = match &node.kind {
@@ -144,7 +150,10 @@ impl Claim {
                 // The element of a large uniform constant is in the e-graph only with its shape.
                 NodeKind::Const(tensor) => {
                     match egraph.lookup(ENode::Const(Literal::from_tensor(tensor)?)) {
-                        Some(class) => class,
+                        Some(class) => {
+                            loads.extend(load_of(class).map(|load| (value, load)));
+                            class
+                        }
                         None => continue,
                     }
                 }
@@ -152,18 +161,26 @@ impl Claim {
                     let NodeKind::Const(one) = &self.region.nodes[operands[0]].kind else {
                         return None;
                     };
-                    egraph
-                        .lookup(ENode::Const(Literal::from_tensor(one)?.with_shape_of(&node.ty)?))?
+                    let literal = Literal::from_tensor(one)?.with_shape_of(&node.ty)?;
+                    let class = egraph.lookup(ENode::Const(literal))?;
+                    loads.extend(load_of(class).map(|load| (value, load)));
+                    class
                 }
                 NodeKind::Apply(op, attrs, operands) => {
                     let mut children = Vec::new();
                     if has_attrs(*op) {
                         children.push(egraph.lookup(ENode::Attrs(attrs.clone()))?);
                     }
+                    let n_attrs = children.len();
                     for operand in operands {
                         children.push(*classes.get(operand)?);
                     }
-                    egraph.lookup(ENode::Apply(*op, children))?
+                    let mut loaded = children.clone();
+                    for (child, operand) in loaded[n_attrs..].iter_mut().zip(operands) {
+                        *child = loads.get(operand).copied().unwrap_or(*child);
+                    }
+                    let known = egraph.lookup(ENode::Apply(*op, children));
+                    known.or_else(|| egraph.lookup(ENode::Apply(*op, loaded)))?
                 }
             };
             classes.insert(value, egraph.find(class));

@@ -5,8 +5,10 @@
 //! ([`search`]), in a compact copy of the saturated e-graph ([`space`]).
 
 pub(crate) mod choice;
+pub(crate) mod greedy;
 pub(crate) mod moves;
 pub(crate) mod plan;
 pub(crate) mod random;
 pub(crate) mod search;
 pub(crate) mod space;
+pub(crate) mod used;

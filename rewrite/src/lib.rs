@@ -35,9 +35,11 @@ pub use kernel_egraph::{Considered, KernelId, KernelNode, KernelSpace, Moves, Op
 pub use lang::{ENode, has_attrs, parse_attrs, print_attrs};
 pub use literal::{Literal, MAX_ELEMS as MAX_LITERAL_ELEMS, NotALiteral};
 pub use lower::{Lowered, lower};
-pub use optimise::{Optimiser, Options, RewriteError, optimise, random_cover};
+pub use optimise::{
+    Optimiser, Options, RewriteError, SegmentStats, greedy_cover, optimise, random_cover,
+};
 pub use rule::{
     Binding, CompiledRule, DTypeSpec, Derive, Derived, Match, Rule, RuleError, Scope, Soundness,
     VarSpec, VarType, compile_all,
 };
-pub use saturate::{Limits, Saturation, Step, Stop, saturate};
+pub use saturate::{Action, Limits, Saturation, Step, Stop, saturate};

@@ -6,23 +6,26 @@ use std::sync::Arc;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use egg::Id;
 use eggine_ir::graph::eval::{self, Rounding};
-use eggine_ir::{Graph, NodeKind, Region, Tensor, TensorType, Value};
+use eggine_ir::{Graph, NodeKind, Op, Region, Tensor, TensorType, Value};
 use rayon::prelude::*;
 
-use crate::agent::{Agent, AgentLog, Budget};
+use crate::agent::{Agent, AgentLog, Budget, Extraction};
 use crate::agents;
 use crate::cost::{CostMemo, RegionCost};
 use crate::cover::{Cover, RegionId, TensorDef, TensorId};
 use crate::derivation::{Claim, Derivation, SegmentProof};
+use crate::extract::greedy::greedy_plan;
 use crate::extract::plan::{Def, Pricer, build};
 use crate::extract::random::{Rng, any_plan};
 use crate::extract::search::{Found, best_plans};
 use crate::extract::space::{Space, TensorClassId};
+use crate::extract::used;
 use crate::facts::Conflict;
+use crate::lang::ENode;
 use crate::lower::{Lowered, lower};
 use crate::rule::{RuleError, Soundness};
 use crate::rule_file::Fuel;
-use crate::saturate::{Limits, Saturation, saturate_with_fuel};
+use crate::saturate::{Action, Limits, Saturation, Stop, saturate_with_fuel};
 use crate::segment::{Instance, Segments, segments};
 
 /// What to optimise for, and how far.
@@ -119,7 +122,7 @@ impl<'a> Optimiser<'a> {
         let memo = CostMemo::new(costs);
         let extracted: Vec<Vec<SegmentCover>> = (prepared.segments.par_iter())
             .map(|segment| {
-                let mut pricer = Pricer::new(&segment.space, &memo);
+                let mut pricer = Pricer::new(&segment.space, &memo, prepared.extraction);
                 let found = best_plans(&mut pricer, k)?;
                 Ok(found.iter().map(|found| SegmentCover::new(segment, found)).collect())
             })
@@ -148,6 +151,90 @@ impl<'a> Optimiser<'a> {
         };
         Ok(picks.iter().take(k.max(1)).map(|(_, pick)| assemble(pick)).collect())
     }
+
+    /// A cover drawn at random, whatever kernels exist: it must mean the same as the model. For tests.
+    pub fn random(&self, seed: u64) -> Cover {
+        let memo = CostMemo::new(&Free);
+        let mut rng = Rng::new(seed);
+        let segments = self.prepared.segments.iter();
+        let covers: Vec<SegmentCover> = segments
+            .map(|segment| {
+                let extraction = Extraction { recompute: true };
+                let mut pricer = Pricer::new(&segment.space, &memo, extraction);
+                SegmentCover::new(segment, &any_plan(&mut pricer, &mut rng))
+            })
+            .collect();
+        self.prepared.assemble(&covers.iter().collect::<Vec<_>>())
+    }
+
+    /// What saturation made of each of the model's different segments.
+    pub fn segments(&self) -> Vec<SegmentStats> {
+        let n_places = |index: usize| {
+            self.prepared.cut.instances.iter().filter(|place| place.segment == index).count()
+        };
+        let segments = self.prepared.segments.iter().enumerate();
+        segments
+            .map(|(index, segment)| SegmentStats {
+                n_operators: (segment.graph.nodes.values())
+                    .filter(|node| matches!(node.kind, NodeKind::Apply(..)))
+                    .count(),
+                n_places: n_places(index),
+                n_nodes: segment.lowered.egraph.total_size(),
+                n_rounds: segment.saturation.n_iterations,
+                stop: segment.saturation.stop,
+            })
+            .collect()
+    }
+}
+
+/// A segment after saturation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentStats {
+    /// Operators that it came with.
+    pub n_operators: usize,
+    /// How often it occurs in the model.
+    pub n_places: usize,
+    /// E-nodes.
+    pub n_nodes: usize,
+    /// Rounds of saturation.
+    pub n_rounds: usize,
+    /// Why saturation ended.
+    pub stop: Stop,
+}
+
+/// The cover of greedy fusion, the baseline: in topological order, every producer goes into its
+/// consumers where that is one kernel and saves modelled time. No rule but the axioms of fusion and of
+/// memory is used.
+///
+/// # Errors
+///
+/// See [`RewriteError`].
+pub fn greedy_cover(graph: &Graph, costs: &dyn RegionCost) -> Result<Cover, RewriteError> {
+    let soundness = Soundness::Exact;
+    let agents: Vec<Arc<dyn Agent>> = vec![
+        Arc::new(agents::Fuser::new(soundness)?),
+        Arc::new(agents::Memory::new(soundness)?),
+        Arc::new(agents::Recompute),
+    ];
+    let options = Options { agents: Some(agents), ..Options::default() };
+    let prepared = Prepared::new(graph, &options)?;
+    let memo = CostMemo::new(costs);
+    let covers: Vec<SegmentCover> = (prepared.segments.par_iter())
+        .map(|segment| {
+            let mut pricer = Pricer::new(&segment.space, &memo, prepared.extraction);
+            Ok(SegmentCover::new(segment, &greedy_plan(&mut pricer)?))
+        })
+        .collect::<Result<_, RewriteError>>()?;
+    Ok(prepared.assemble(&covers.iter().collect::<Vec<_>>()))
+}
+
+/// Costs that permit everything.
+struct Free;
+
+impl RegionCost for Free {
+    fn cost_ns(&self, _: &Region) -> Option<f64> {
+        Some(0.0)
+    }
 }
 
 /// A cover drawn at random, whatever kernels exist: it must mean the same as the model. For tests.
@@ -156,22 +243,7 @@ impl<'a> Optimiser<'a> {
 ///
 /// See [`RewriteError`].
 pub fn random_cover(graph: &Graph, options: &Options) -> Result<Cover, RewriteError> {
-    struct Free;
-    impl RegionCost for Free {
-        fn cost_ns(&self, _: &Region) -> Option<f64> {
-            Some(0.0)
-        }
-    }
-    let memo = CostMemo::new(&Free);
-    let prepared = Prepared::new(graph, options)?;
-    let mut rng = Rng::new(options.seed);
-    let covers: Vec<SegmentCover> = (prepared.segments.iter())
-        .map(|segment| {
-            let found = any_plan(&mut Pricer::new(&segment.space, &memo), &mut rng);
-            SegmentCover::new(segment, &found)
-        })
-        .collect();
-    Ok(prepared.assemble(&covers.iter().collect::<Vec<_>>()))
+    Ok(Optimiser::new(graph, options)?.random(options.seed))
 }
 
 /// A saturated segment.
@@ -188,6 +260,10 @@ struct Prepared<'a> {
     segments: Vec<Segment>,
     /// See [`Derivation::sources`].
     sources: Arc<Vec<BTreeMap<Value, Vec<String>>>>,
+    /// What the agents permit extraction together.
+    extraction: Extraction,
+    /// Who permits recomputation.
+    recomputes: Option<&'static str>,
 }
 
 impl<'a> Prepared<'a> {
@@ -225,7 +301,16 @@ impl<'a> Prepared<'a> {
             mut fuel => cut.graphs.iter().map(|graph| saturated(graph, &mut fuel)).collect(),
         }?;
         let sources = Arc::new(sources(graph, &cut));
-        Ok(Self { graph, cut, segments, sources })
+        let mut extraction = Extraction::default();
+        let mut recomputes = None;
+        for agent in &agents {
+            let Extraction { recompute } = agent.extraction();
+            if recompute {
+                extraction.recompute = true;
+                recomputes = recomputes.or(Some(agent.name()));
+            }
+        }
+        Ok(Self { graph, cut, segments, sources, extraction, recomputes })
     }
 }
 
@@ -272,6 +357,10 @@ struct SegmentCover {
     outputs: Vec<usize>,
     cost_ns: f64,
     proof: Arc<SegmentProof>,
+    /// Steps that are in it, by agent.
+    used: BTreeMap<&'static str, usize>,
+    /// Computations beyond the first one of the same value.
+    n_recomputed: usize,
 }
 
 impl SegmentCover {
@@ -281,6 +370,8 @@ impl SegmentCover {
             parts: Vec::new(),
             outputs: Vec::new(),
             cost_ns: found.plan.cost_ns,
+            used: used::by_agent(&segment.lowered, &segment.saturation.steps, space, found),
+            n_recomputed: used::n_recomputed(space, found),
             proof: Arc::new(SegmentProof {
                 graph: segment.graph.clone(),
                 steps: segment.saturation.steps.clone(),
@@ -344,7 +435,12 @@ impl SegmentCover {
                     .collect();
                 let (region, order) = Region::contiguous(graph).canonical();
                 let args = order.iter().map(|&i| args[i]).collect();
-                let class_of = |&i: &usize| space.comps[space.tensors[kernel.loads[i]].comp].class;
+                let class_of = |&i: &usize| {
+                    let tensor = &space.tensors[kernel.loads[i]];
+                    let load = tensor.class.map(|class| ENode::Load([class]));
+                    let load = load.and_then(|load| segment.lowered.egraph.lookup(load));
+                    load.unwrap_or(space.comps[tensor.comp].class)
+                };
                 claims.push(Claim {
                     class: comp.class,
                     values: comp.values.clone(),
@@ -352,13 +448,7 @@ impl SegmentCover {
                     args: order.iter().map(class_of).collect(),
                     rules: rules(segment, kernel.comps.iter().map(|&comp| space.comps[comp].class)),
                 });
-                let mut values: Vec<Value> = kernel
-                    .comps
-                    .iter()
-                    .flat_map(|&comp| space.comps[comp].values.iter().copied())
-                    .collect();
-                values.sort_unstable();
-                values.dedup();
+                let values = values_of(space, found, &kernel.comps);
                 PartDef::Kernel { region, args, values, claim: claims.len() - 1 }
             }
         };
@@ -423,6 +513,26 @@ impl SegmentCover {
     }
 }
 
+/// The segment's values that a kernel of these classes computes. What is cut out of a whole that is no
+/// value of the model belongs to the kernel of the whole.
+fn values_of(space: &Space, found: &Found, comps: &[usize]) -> Vec<Value> {
+    let whole_of = |comp: usize| {
+        let term = found.state.choice.term(space, comp)?;
+        let &[whole] = term.args.as_slice() else { return None };
+        (term.op == Op::Slice && space.comps[whole].values.is_empty()).then_some(whole)
+    };
+    let own = comps.iter().copied().filter(|&comp| whole_of(comp).is_none());
+    let parts = (space.wholes.iter())
+        .filter(|(whole, _)| comps.contains(whole) && space.comps[*whole].values.is_empty())
+        .flat_map(|(_, parts)| parts.iter().map(|&(part, _)| part))
+        .filter(|&part| whole_of(part).is_some() || found.plan.computing[part].is_empty());
+    let mut values: Vec<Value> =
+        own.chain(parts).flat_map(|comp| space.comps[comp].values.iter().copied()).collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
 /// The computation of a tensor that is known at compile time, down to the weights that it is made of.
 fn known_graph(space: &Space, found: &Found, root: usize) -> (Graph, Vec<TensorClassId>) {
     fn visit(
@@ -438,7 +548,9 @@ fn known_graph(space: &Space, found: &Found, root: usize) -> (Graph, Vec<TensorC
         }
         seen.push(comp);
         let class = &space.comps[comp];
-        let given = class.tensor.filter(|&tensor| space.tensors[tensor].input.is_some());
+        let given = class.tensor.filter(|&tensor| {
+            space.tensors[tensor].input.is_some() || space.loaded(comp).is_some()
+        });
         match (&class.literal, given, found.state.choice.term(space, comp)) {
             (None, Some(tensor), _) => loads.push(tensor),
             (None, None, Some(term)) => {
@@ -460,8 +572,11 @@ fn rules(segment: &Segment, classes: impl Iterator<Item = Id>) -> Vec<&'static s
     classes.sort_unstable();
     let mut names: Vec<&'static str> = Vec::new();
     for step in &segment.saturation.steps {
-        let name = step.rule.row.name;
-        if classes.binary_search(&egraph.find(step.at.class)).is_ok() && !names.contains(&name) {
+        let (class, name) = match &step.action {
+            Action::Equate { at, .. } => (at.class, step.name()),
+            Action::Build { .. } => continue,
+        };
+        if classes.binary_search(&egraph.find(class)).is_ok() && !names.contains(&name) {
             names.push(name);
         }
     }
@@ -511,20 +626,33 @@ impl Assembly<'_> {
         tensor
     }
 
+    /// What is made of weights alone: computed here, or, of weights that come with the inputs, by a
+    /// kernel.
+    fn known(&mut self, region: &Region, args: Vec<TensorId>) -> TensorDef {
+        let constant = |arg: &TensorId| match &self.cover.tensors[*arg] {
+            TensorDef::Const(tensor) => Some(tensor.clone()),
+            _ => None,
+        };
+        if let Some(args) = args.iter().map(constant).collect::<Option<Vec<Tensor>>>() {
+            let value = eval::eval(&region.graph, &args, Rounding::PerOp)[0].to_tensor();
+            return TensorDef::Const(value);
+        }
+        let (region, order) = region.canonical();
+        let regions = &mut self.cover.regions;
+        let id = *self.region_of.entry(region.hash_hex()).or_insert_with(|| regions.push(region));
+        let args = order.iter().map(|&i| args[i]).collect();
+        TensorDef::Kernel { region: id, output: 0, args, sources: Vec::new() }
+    }
+
     fn instantiate(&mut self, instance: &Instance, segment: &SegmentCover) {
         let mut placed: Vec<TensorId> = Vec::with_capacity(segment.parts.len());
         for Part { ty, def } in &segment.parts {
             let tensor = match def {
                 PartDef::Given(value) => self.given(instance.values[value.index()]),
                 PartDef::Known { region, args } => {
-                    let args: Vec<Tensor> = (args.iter())
-                        .map(|&arg| match &self.cover.tensors[placed[arg]] {
-                            TensorDef::Const(tensor) => tensor.clone(),
-                            _ => unreachable!("known tensors are made of known tensors"),
-                        })
-                        .collect();
-                    let value = eval::eval(&region.graph, &args, Rounding::PerOp)[0].to_tensor();
-                    self.push(TensorDef::Const(value), ty.clone())
+                    let args: Vec<TensorId> = args.iter().map(|&arg| placed[arg]).collect();
+                    let def = self.known(region, args);
+                    self.push(def, ty.clone())
                 }
                 PartDef::View(of) => self.push(TensorDef::View { of: placed[*of] }, ty.clone()),
                 PartDef::Join(axis, parts) => {
@@ -572,6 +700,14 @@ impl Prepared<'_> {
                     known.n_applied += log.n_applied;
                 }
                 None => logs.push(log.clone()),
+            }
+        }
+        for log in &mut logs {
+            log.n_used = covers.iter().filter_map(|cover| cover.used.get(log.agent)).sum();
+            if self.recomputes == Some(log.agent) {
+                let n: usize = covers.iter().map(|cover| cover.n_recomputed).sum();
+                (log.n_proposed, log.n_applied, log.n_used) =
+                    (log.n_proposed + n, log.n_applied + n, log.n_used + n);
             }
         }
         let cover = Cover {

@@ -5,6 +5,7 @@ mod compile;
 mod types;
 
 pub use compile::{CompiledRule, Match, compile_all};
+pub(crate) use compile::{MAX_OPERANDS, build, lookup, root};
 pub(crate) use types::broadcasts_to;
 pub use types::{Binding, DTypeSpec, VarSpec, VarType};
 
@@ -32,6 +33,8 @@ pub enum Derived {
     Attrs(Attrs),
     /// A literal.
     Literal(Literal),
+    /// What another variable of the left side stands for.
+    Same(String),
 }
 
 /// What a rule may ask about the variables of its left side.
@@ -59,7 +62,7 @@ pub struct Rule {
     /// such values, and its test draws such values.
     pub vars: &'static str,
     /// Left-hand side, an egg pattern. `?x...` stands for two or more operands, and `(f ?x)...` for
-    /// `f` of each.
+    /// `f` of each; in `(f ?x ?y*)...` the list is `y`, and `x` is one and the same operand.
     pub lhs: &'static str,
     /// Right-hand side, an egg pattern over the same and the derived variables.
     pub rhs: &'static str,
@@ -103,7 +106,8 @@ impl Rule {
     }
 }
 
-/// Replaces `?x...` by `?x0 ?x1 …`, and `(f ?x)...` by `(f ?x0) (f ?x1) …`.
+/// Replaces `?x...` by `?x0 ?x1 …`, `(f ?x)...` by `(f ?x0) (f ?x1) …`, and `(f ?x ?y*)...` by
+/// `(f ?x ?y0) (f ?x ?y1) …`.
 fn expand(side: &str, n: usize) -> String {
     let mut text = side.to_owned();
     while let Some(dots) = text.find("...") {
@@ -118,12 +122,13 @@ fn expand(side: &str, n: usize) -> String {
         } else {
             head.rfind('?').unwrap_or(0)
         };
-        let item = &head[start..];
-        let name_at = item.find('?').map_or(0, |at| at + 1);
-        let name_len = item[name_at..].find([' ', ')']).unwrap_or(item.len() - name_at);
-        let items: Vec<String> = (0..n)
-            .map(|i| format!("{}{i}{}", &item[..name_at + name_len], &item[name_at + name_len..]))
-            .collect();
+        let mut item = head[start..].to_owned();
+        if !item.contains('*') {
+            let name_at = item.find('?').map_or(0, |at| at + 1);
+            let name_len = item[name_at..].find([' ', ')']).unwrap_or(item.len() - name_at);
+            item.insert(name_at + name_len, '*');
+        }
+        let items: Vec<String> = (0..n).map(|i| item.replace('*', &i.to_string())).collect();
         text = format!("{}{}{}", &head[..start], items.join(" "), &text[dots + 3..]);
     }
     text

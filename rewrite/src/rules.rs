@@ -11,6 +11,8 @@ mod identities;
 mod movement;
 mod reduction;
 mod scalars;
+mod siblings;
+mod splitting;
 mod tensors;
 
 pub use contraction::CONTRACTION;
@@ -19,6 +21,8 @@ pub use identities::IDENTITIES;
 pub use movement::MOVEMENT;
 pub use reduction::REDUCTION;
 pub use scalars::SCALARS;
+pub use siblings::SIBLINGS;
+pub use splitting::SPLITTING;
 pub use tensors::TENSORS;
 
 use crate::rule::Rule;
@@ -34,6 +38,8 @@ pub fn tables() -> Vec<(&'static str, &'static [Rule])> {
         ("movement", MOVEMENT),
         ("reduction", REDUCTION),
         ("contraction", CONTRACTION),
+        ("siblings", SIBLINGS),
+        ("splitting", SPLITTING),
     ]
 }
 

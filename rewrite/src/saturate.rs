@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use egg::Id;
+use egg::{Id, PatternAst, Subst};
 use rayon::prelude::*;
 
 use crate::RewriteError;
 use crate::agent::{Agent, AgentLog, Budget, Proposal, View};
 use crate::facts::EGraph;
-use crate::rule::{CompiledRule, Match};
+use crate::lang::ENode;
+use crate::rule::{CompiledRule, Match, build, lookup};
 use crate::rule_file::{Fuel, USER_AGENT};
 
 /// Where saturation stops.
@@ -35,25 +36,66 @@ pub enum Stop {
     Iterations,
 }
 
-/// A proposal that changed the e-graph: an equality with its reason.
+/// What a step did.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// It added an equality.
+    Equate {
+        /// The reason.
+        rule: Arc<CompiledRule>,
+        /// The left side.
+        at: Match,
+    },
+    /// It added a term, which by itself claims nothing.
+    Build {
+        /// The term.
+        term: Arc<PatternAst<ENode>>,
+        /// What its variables stand for.
+        at: Subst,
+    },
+}
+
+/// A proposal that changed the e-graph.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Who proposed it.
     pub agent: &'static str,
     /// In which round: matches of a round were found in the e-graph that it began with.
     pub round: usize,
-    /// The reason.
-    pub rule: Arc<CompiledRule>,
-    /// The left side.
-    pub at: Match,
-    /// The class of the right side when it was added.
+    /// An equality with its reason, or a term.
+    pub action: Action,
+    /// The class of the right side, or of the term, when it was added.
     pub right: Id,
+}
+
+impl Step {
+    /// The name of the rule, or `build` for a term.
+    pub fn name(&self) -> &'static str {
+        match &self.action {
+            Action::Equate { rule, .. } => rule.row.name,
+            Action::Build { .. } => "build",
+        }
+    }
+
+    /// Carries the step out. `None`: it changes nothing.
+    pub(crate) fn apply(action: &Action, agent: &'static str, egraph: &mut EGraph) -> Option<Id> {
+        match action {
+            Action::Equate { rule, at } => rule.apply(egraph, at),
+            Action::Build { term, at } => {
+                if lookup(egraph, term, |var| at.get(var).copied()).is_some() {
+                    return None;
+                }
+                egraph.analysis.rule = agent;
+                build(egraph, term, at)
+            }
+        }
+    }
 }
 
 /// What happened.
 #[derive(Clone, Debug)]
 pub struct Saturation {
-    /// Every equality, in the order in which they were added.
+    /// Every equality and every term that rests on no rule, in the order in which they were added.
     pub steps: Vec<Step>,
     /// What became of each agent's proposals, in the order of agents.
     pub agents: Vec<AgentLog>,
@@ -85,7 +127,7 @@ pub(crate) fn saturate_with_fuel(
     fuel: &mut Option<Fuel>,
 ) -> Result<Saturation, RewriteError> {
     let mut logs: Vec<AgentLog> = (agents.iter())
-        .map(|agent| AgentLog { agent: agent.name(), n_proposed: 0, n_applied: 0 })
+        .map(|agent| AgentLog { agent: agent.name(), n_proposed: 0, n_applied: 0, n_used: 0 })
         .collect();
     let mut steps = Vec::new();
     let mut stop = Stop::Iterations;
@@ -99,7 +141,11 @@ pub(crate) fn saturate_with_fuel(
         for (log, proposals) in logs.iter_mut().zip(proposals) {
             for proposal in proposals.into_iter().take(limits.budget.n_proposals) {
                 log.n_proposed += 1;
-                let Proposal::Apply { rule, at } = proposal else { continue };
+                let action = match proposal {
+                    Proposal::Apply { rule, at } => Action::Equate { rule, at },
+                    Proposal::Build { term, at } => Action::Build { term, at },
+                    Proposal::Schedule { .. } => continue,
+                };
                 let fuel = fuel.as_mut().filter(|_| log.agent == USER_AGENT);
                 if fuel.as_ref().is_some_and(|fuel| fuel.0 == 0) {
                     continue;
@@ -108,13 +154,14 @@ pub(crate) fn saturate_with_fuel(
                     stop = Stop::Nodes;
                     break 'rounds;
                 }
-                if let Some(right) = rule.apply(egraph, &at) {
+                if let Some(right) = Step::apply(&action, log.agent, egraph) {
                     log.n_applied += 1;
                     if let Some(fuel) = fuel {
                         fuel.0 -= 1;
                     }
-                    tracing::trace!(agent = log.agent, rule = rule.row.name, class = %at.class, "applied");
-                    steps.push(Step { agent: log.agent, round: n_iterations, rule, at, right });
+                    let step = Step { agent: log.agent, round: n_iterations, action, right };
+                    tracing::trace!(agent = log.agent, step = step.name(), class = %right, "applied");
+                    steps.push(step);
                 }
             }
         }

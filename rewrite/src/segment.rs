@@ -155,6 +155,15 @@ fn cut(graph: &Graph, uses: &Uses, order: &[Value]) -> SecondaryMap<Value, Optio
                 && (is_contracted(graph, uses, value)
                     || last_use(value) > position[value] + LONG_LIFE))
     };
+    // Where products read a value.
+    let products = |value: Value| {
+        let users = uses.users[value].iter().filter(|&&user| in_order[user]);
+        let products = users.filter(|&&user| match &graph.nodes[user].kind {
+            NodeKind::Apply(op, ..) => op.spec().class == OpClass::Contract,
+            _ => false,
+        });
+        products.map(|&user| position[user])
+    };
     let mut segment_of: SecondaryMap<Value, Option<usize>> = SecondaryMap::new();
     let mut alive: Vec<(Value, usize, bool)> = Vec::new();
     let (mut segment, mut length) = (0, 0);
@@ -166,7 +175,14 @@ fn cut(graph: &Graph, uses: &Uses, order: &[Value]) -> SecondaryMap<Value, Optio
         let border = is_border(value);
         alive.push((value, last_use(value), border));
         let long = length >= LONG_SEGMENT && is_contracted(graph, uses, value);
-        if others_are_borders && (border || long) {
+        // Products of one operand stay together: they may become one.
+        let splits_siblings = || {
+            alive.iter().any(|&(value, _, _)| {
+                products(value).any(|place| place <= at && place + length > at)
+                    && products(value).any(|place| place > at)
+            })
+        };
+        if others_are_borders && (border || (long && !splits_siblings())) {
             (segment, length) = (segment + 1, 0);
         }
     }

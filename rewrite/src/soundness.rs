@@ -278,6 +278,7 @@ impl<'a> Trial<'a> {
         for (name, derived) in derive(&EnvScope(&env))? {
             let bound = match derived {
                 Derived::Attrs(attrs) => Bound::Attrs(attrs),
+                Derived::Same(var) => env.get(&var)?.clone(),
                 Derived::Literal(literal) => Bound::Value {
                     tensor: literal.to_tensor(),
                     ty: literal.ty().clone(),

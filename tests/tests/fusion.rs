@@ -61,7 +61,7 @@ fn resnet50_has_one_kernel_per_convolution_with_what_follows_it() {
 }
 
 #[test]
-fn bert_layers_take_at_most_11_launches() {
+fn bert_layers_take_at_most_9_launches() {
     for case in 0..2 {
         let kernels = kernels(&cover("bert_encoder", case));
         for layer in ["layer.0", "layer.1"] {
@@ -70,8 +70,8 @@ fn bert_layers_take_at_most_11_launches() {
                 .filter(|(_, sources)| sources.iter().any(|name| name.contains(layer)));
             let n_launches = launches.count();
             assert!(
-                (1..=11).contains(&n_launches),
-                "{layer} of case {case} takes {n_launches} launches"
+                (1..=9).contains(&n_launches),
+                "{layer} of case {case} takes {n_launches} launches: {kernels:#?}"
             );
         }
     }

@@ -1,10 +1,10 @@
-//! The layouter: how elements are moved, and which tensors are other views of the same memory.
+//! The layouter: how elements are moved.
 
 use crate::agent::{Agent, Budget, Proposal, RuleSet, View};
 use crate::rule::{RuleError, Soundness};
 use crate::rules;
 
-/// Moves and composes movement, and finds tensors that are other views of the same memory.
+/// Composes movement, lets it vanish, and takes it through elementwise operators and products.
 #[derive(Clone, Debug)]
 pub struct Layouter(RuleSet);
 
@@ -15,7 +15,7 @@ impl Layouter {
     ///
     /// If a row of its tables is malformed.
     pub fn new(soundness: Soundness) -> Result<Self, RuleError> {
-        RuleSet::new(&[rules::TENSORS, rules::MOVEMENT], soundness).map(Self)
+        RuleSet::new(&[rules::MOVEMENT], soundness).map(Self)
     }
 }
 

@@ -87,10 +87,16 @@ impl Choice {
         }
         // What a set of classes costs with the choices made so far.
         let total = |set: &Needs, best: &[Option<(f64, usize, Needs)>]| -> f64 {
-            (0..n)
-                .filter(|&i| has(set, i))
-                .filter_map(|i| best[i].as_ref().and_then(|b| weights[i].get(b.1)))
-                .sum()
+            let mut sum = 0.0;
+            for (at, &word) in set.iter().enumerate() {
+                let mut rest = word;
+                while rest != 0 {
+                    let i = 64 * at + rest.trailing_zeros() as usize;
+                    sum += best[i].as_ref().and_then(|b| weights[i].get(b.1)).unwrap_or(&0.0);
+                    rest &= rest - 1;
+                }
+            }
+            sum
         };
         let union =
             |comp: CompId, term: &Term, best: &[Option<(f64, usize, Needs)>]| -> Option<Needs> {
@@ -179,7 +185,9 @@ impl Choice {
             let chosen = self.term(space, comp).map_or(&[][..], |term| &term.args);
             let all =
                 self.ranked[comp].iter().flat_map(|&term| &space.comps[comp].terms[term].args);
-            let mut args: Vec<(CompId, bool)> = (chosen.iter().map(|&arg| (arg, true)))
+            let stored = space.loaded(comp).map(|tensor| space.tensors[tensor].comp);
+            let mut args: Vec<(CompId, bool)> = (chosen.iter().copied().chain(stored))
+                .map(|arg| (arg, true))
                 .chain(all.map(|&arg| (arg, false)))
                 .collect();
             // An operand that is in use waits once, as such.

@@ -8,6 +8,9 @@
 
 use std::collections::BTreeSet;
 
+use eggine_ir::Op;
+use eggine_ir::graph::OpClass;
+
 use super::plan::{Change, Def, Plan, State};
 use super::space::{Space, TensorClassId};
 
@@ -28,9 +31,9 @@ enum Reach {
 }
 
 /// Whether the tensor could stop to exist.
-fn removable(space: &Space, plan: &Plan, tensor: TensorClassId) -> bool {
+pub(crate) fn removable(space: &Space, plan: &Plan, tensor: TensorClassId) -> bool {
     let has_def = matches!(plan.defs[tensor], Some(Def::Kernel(_) | Def::View(_) | Def::Join(..)));
-    has_def && !space.tensors[tensor].is_output
+    has_def && !space.tensors[tensor].is_output && !space.tensors[tensor].is_pinned
 }
 
 /// All tensors that nobody but `apex` needs, as far as `reach` goes.
@@ -85,6 +88,95 @@ fn cone(
     inside
 }
 
+/// Moves that compute siblings as slices of one whole, all at once: one sibling alone never gains.
+///
+/// Behind the whole's elementwise end its product stops to exist as a tensor, so that they are one
+/// kernel. The slices stay tensors, or are computed where they are used, or so are also the tensors
+/// that only move their elements.
+fn together(space: &Space, state: &State, plan: &Plan) -> Vec<Change> {
+    let mut moves = Vec::new();
+    for (whole, slices) in &space.wholes {
+        let in_use = |comp: usize| !plan.computing[comp].is_empty();
+        let mut flipped: Vec<(usize, usize)> = (slices.iter().copied())
+            .filter(|&(comp, term)| in_use(comp) && state.choice.chosen[comp] != term)
+            .collect();
+        if flipped.len() < 2 {
+            continue;
+        }
+        let parts: Vec<usize> = flipped.iter().map(|&(comp, _)| comp).collect();
+        let Some(inner) = inside(space, state, *whole, &mut flipped) else { continue };
+        let vanish = |comps: &mut dyn Iterator<Item = usize>| -> Vec<TensorClassId> {
+            comps
+                .filter_map(|comp| space.comps[comp].tensor)
+                .filter(|&tensor| !space.tensors[tensor].is_output && state.material[tensor])
+                .collect()
+        };
+        let mut removed = vanish(&mut inner.into_iter());
+        let mut push = |removed: &[TensorClassId]| {
+            let mut removed = removed.to_vec();
+            removed.sort_unstable();
+            removed.dedup();
+            moves.push(Change { removed, flipped: flipped.clone(), ..Change::default() });
+        };
+        push(&removed);
+        removed.extend(vanish(&mut parts.iter().copied()));
+        push(&removed);
+        // Upwards as long as elements are only moved.
+        let mut moved: BTreeSet<usize> = parts.into_iter().collect();
+        let mut movers: Vec<usize> = Vec::new();
+        let mut by_rank: Vec<usize> = (0..space.comps.len()).collect();
+        by_rank.sort_unstable_by_key(|&comp| state.rank[comp]);
+        for comp in by_rank {
+            let Some(term) = state.choice.term(space, comp) else { continue };
+            if term.op.spec().class == OpClass::Move
+                && term.args.iter().all(|arg| moved.contains(arg))
+                && moved.insert(comp)
+            {
+                movers.push(comp);
+            }
+        }
+        let movers = vanish(&mut movers.into_iter());
+        if !movers.is_empty() {
+            removed.extend(movers);
+            push(&removed);
+        }
+    }
+    moves
+}
+
+/// The classes between a whole and the contraction that it comes from, that one included; terms that
+/// only put the parts side by side are replaced. `None` if there is no contraction in reach.
+fn inside(
+    space: &Space,
+    state: &State,
+    whole: usize,
+    flipped: &mut Vec<(usize, usize)>,
+) -> Option<Vec<usize>> {
+    let mut found = Vec::new();
+    let mut at = whole;
+    // Wholes are the elementwise ends of products: a scale, a bias, an activation.
+    for _ in 0..6 {
+        let class = &space.comps[at];
+        let usable = |&&term: &&usize| class.terms[term].op != Op::Concat;
+        let term = match state.choice.term(space, at) {
+            Some(term) if term.op != Op::Concat => term,
+            _ => {
+                let &index = state.choice.ranked[at].iter().find(usable)?;
+                flipped.push((at, index));
+                &class.terms[index]
+            }
+        };
+        if term.op.spec().class == OpClass::Contract {
+            return Some(found);
+        }
+        let mut unknown = term.args.iter().filter(|&&arg| !space.comps[arg].known);
+        let (next, None) = (*unknown.next()?, unknown.next()) else { return None };
+        found.push(next);
+        at = next;
+    }
+    None
+}
+
 /// Every move from a state, without duplicates, in a fixed order.
 pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Change> {
     let mut groups: Vec<Vec<TensorClassId>> = Vec::new();
@@ -119,10 +211,12 @@ pub(crate) fn all(space: &Space, state: &State, plan: &Plan) -> Vec<Change> {
     }
     groups.sort();
     groups.dedup();
+    let together = together(space, state, plan);
     let mut moves: Vec<Change> = (groups.into_iter())
         .filter(|group| !group.is_empty())
         .map(|removed| Change { removed, ..Change::default() })
         .collect();
+    moves.extend(together);
     let mut interior: Vec<usize> = Vec::new();
     for def in plan.defs.iter().flatten() {
         let Def::Kernel(kernel) = def else { continue };

@@ -9,6 +9,7 @@ use eggine_ir::{Attr, Graph, Op, TensorType, Value};
 
 use super::choice::{Choice, is_given};
 use super::space::{CompId, Space, TensorClassId};
+use crate::agent::Extraction;
 use crate::cost::CostMemo;
 use crate::literal::{Literal, MAX_ELEMS};
 
@@ -113,6 +114,8 @@ pub(crate) struct Pricer<'a> {
     expanded: BTreeMap<Vec<u32>, Arc<Kernel>>,
     /// Whether regions that are not one kernel are taken all the same (for tests of meaning).
     pub(crate) ignore_legality: bool,
+    /// What agents permit.
+    pub(crate) extraction: Extraction,
 }
 
 impl State {
@@ -123,7 +126,8 @@ impl State {
     }
 
     fn exists(&self, space: &Space, tensor: TensorClassId) -> bool {
-        self.material[tensor] || space.tensors[tensor].is_output || space.is_leaf(tensor)
+        let class = &space.tensors[tensor];
+        self.material[tensor] || class.is_output || class.is_pinned || space.is_leaf(tensor)
     }
 
     /// Whether the order of classes stays one under a change.
@@ -282,8 +286,38 @@ impl Draft<'_> {
 }
 
 impl<'a> Pricer<'a> {
-    pub(crate) fn new(space: &'a Space, memo: &'a CostMemo<'a>) -> Self {
-        Self { space, memo, expanded: BTreeMap::new(), ignore_legality: false }
+    pub(crate) fn new(space: &'a Space, memo: &'a CostMemo<'a>, extraction: Extraction) -> Self {
+        Self { space, memo, expanded: BTreeMap::new(), ignore_legality: false, extraction }
+    }
+
+    /// Whether the computation does more than move elements, at run time.
+    pub(crate) fn is_work(&self, state: &State, comp: CompId) -> bool {
+        let class = &self.space.comps[comp];
+        let moves = |term: &super::space::Term| {
+            matches!(term.op.spec().class, OpClass::Move | OpClass::Generate)
+        };
+        !class.known
+            && class.literal.is_none()
+            && state.choice.term(self.space, comp).is_some_and(|term| !moves(term))
+    }
+
+    /// Whether changed origins compute something twice that was computed once.
+    fn duplicates(
+        &self,
+        state: &State,
+        plan: &Plan,
+        defs: &BTreeMap<TensorClassId, Option<Def>>,
+    ) -> bool {
+        let mut n_new: BTreeMap<CompId, usize> = BTreeMap::new();
+        for def in defs.values().flatten() {
+            let Def::Kernel(kernel) = def else { continue };
+            kernel.comps.iter().for_each(|&comp| *n_new.entry(comp).or_default() += 1);
+        }
+        n_new.into_iter().any(|(comp, n)| {
+            let before = &plan.computing[comp];
+            let n_kept = before.iter().filter(|tensor| !defs.contains_key(tensor)).count();
+            n + n_kept > 1 && before.len() <= 1 && self.is_work(state, comp)
+        })
     }
 
     /// The plan of a state, or `None` if one of its regions is not a kernel.
@@ -301,6 +335,9 @@ impl<'a> Pricer<'a> {
         let mut affected = plan.around(space, change);
         affected.retain(|&tensor| plan.defs[tensor].is_some() && state.exists(space, tensor));
         let mut delta = self.draft(state, plan, affected);
+        if !self.extraction.recompute && self.duplicates(state, plan, &delta.defs) {
+            delta.cost_ns = None;
+        }
         delta.touched.extend(change.removed.iter().chain(&change.added));
         delta
     }
@@ -483,7 +520,11 @@ pub(crate) fn build(
         let value = match (&class.literal, choice.term(space, comp)) {
             (Some(literal), _) => constant(&mut graph, literal),
             (None, Some(term)) => {
-                let args: Vec<Value> = term.args.iter().map(|arg| value_of[arg]).collect();
+                let computed = |&arg: &CompId| match (value_of.get(&arg), space.loaded(arg)) {
+                    (None, Some(tensor)) => value_of[&space.tensors[tensor].comp],
+                    _ => value_of[&arg],
+                };
+                let args: Vec<Value> = term.args.iter().map(computed).collect();
                 graph.apply(term.op, term.attrs.clone(), &args).expect("the e-graph is well-typed")
             }
             (None, None) => {

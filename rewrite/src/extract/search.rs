@@ -33,7 +33,7 @@ pub(crate) fn best_plans(pricer: &mut Pricer<'_>, k: usize) -> Result<Vec<Found>
     let Some(plan) = pricer.plan(&start) else { return Err(no_kernel(pricer, &start)) };
     let start = Found { state: start, plan };
     let mut descent = Descent::new(start.clone());
-    let first = descent.ranked(pricer);
+    let first = descent.ranked(pricer, true);
     let mut pool = Vec::new();
     if space.tensors.len() <= MAX_RETRIED {
         for pace in [Pace::Cautious, Pace::Hasty] {
@@ -51,7 +51,7 @@ pub(crate) fn best_plans(pricer: &mut Pricer<'_>, k: usize) -> Result<Vec<Found>
     pool.sort_by(|a, b| a.plan.cost_ns.total_cmp(&b.plan.cost_ns));
     if k > 1 {
         let mut best = Descent::new(pool[0].clone());
-        for (_, step) in best.neighbours(pricer).into_iter().take(4 * k) {
+        for (_, step) in best.neighbours(pricer, true).into_iter().take(4 * k) {
             let mut next = Descent::new(best.at.clone());
             if next.step(pricer, &step) {
                 pool.push(next.at);
@@ -90,7 +90,7 @@ fn identity(found: &Found) -> Vec<Vec<u32>> {
     .collect()
 }
 
-fn no_kernel(pricer: &mut Pricer<'_>, state: &State) -> RewriteError {
+pub(crate) fn no_kernel(pricer: &mut Pricer<'_>, state: &State) -> RewriteError {
     let space = pricer.space;
     for tensor in 0..space.tensors.len() {
         let comp = space.tensors[tensor].comp;
@@ -158,6 +158,14 @@ impl Descent {
     fn replanned(&self, pricer: &mut Pricer<'_>, step: &Change) -> Option<Found> {
         let state = self.at.state.reordered(pricer.space, step)?;
         let plan = pricer.plan(&state)?;
+        let more = |comp: usize| {
+            plan.computing[comp].len() > 1
+                && self.at.plan.computing[comp].len() <= 1
+                && pricer.is_work(&state, comp)
+        };
+        if !pricer.extraction.recompute && (0..plan.computing.len()).any(more) {
+            return None;
+        }
         Some(Found { state, plan })
     }
 
@@ -213,10 +221,14 @@ impl Descent {
         difference
     }
 
-    /// All legal moves, best first; equal ones in the order of the moves.
-    fn neighbours(&mut self, pricer: &mut Pricer<'_>) -> Vec<(f64, Change)> {
+    /// All legal moves, best first; equal ones in the order of the moves. Moves that need another order
+    /// of classes are priced by planning the whole segment anew: only if this is to be `thorough`.
+    fn neighbours(&mut self, pricer: &mut Pricer<'_>, thorough: bool) -> Vec<(f64, Change)> {
         let moves = moves::all(pricer.space, &self.at.state, &self.at.plan);
         let mut legal: Vec<(f64, Change)> = (moves.into_iter())
+            .filter(|step| thorough || self.at.state.keeps_order(pricer.space, step))
+            .collect::<Vec<_>>()
+            .into_iter()
             .filter_map(|step| Some((self.difference(pricer, &step)?, step)))
             .collect();
         legal.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -224,20 +236,22 @@ impl Descent {
     }
 
     /// The moves that gain, best first.
-    fn ranked(&mut self, pricer: &mut Pricer<'_>) -> Vec<(f64, Change)> {
+    fn ranked(&mut self, pricer: &mut Pricer<'_>, thorough: bool) -> Vec<(f64, Change)> {
         let least = -LEAST_GAIN * self.at.plan.cost_ns;
-        let mut moves = self.neighbours(pricer);
+        let mut moves = self.neighbours(pricer, thorough);
         moves.retain(|(difference, _)| *difference < least);
         moves
     }
 
     /// Makes gaining moves until there are none. In each round every move that still gains is made, in
-    /// the order of the gains at its start, as far as the pace allows.
+    /// the order of the gains at its start, as far as the pace allows. The first round is thorough, and
+    /// every one after which there was nothing to gain without.
     fn run(mut self, pricer: &mut Pricer<'_>, pace: Pace) -> Found {
+        let mut thorough = true;
         loop {
             let start = self.now;
             let mut moved: BTreeSet<TensorClassId> = BTreeSet::new();
-            for (_, step) in self.ranked(pricer) {
+            for (_, step) in self.ranked(pricer, thorough) {
                 let mut around = self.at.plan.around(pricer.space, &step);
                 around.extend(&step.removed);
                 let changed = |tensor: &TensorClassId| self.tensor_changed[*tensor] > start;
@@ -259,10 +273,11 @@ impl Descent {
                     moved.extend(around);
                 }
             }
-            if self.now == start {
+            if self.now == start && thorough {
                 self.at.plan.sum();
                 return self.at;
             }
+            thorough = self.now == start;
         }
     }
 }

@@ -53,6 +53,9 @@ pub(crate) struct TensorClass {
     pub(crate) joins: Vec<(usize, Vec<TensorClassId>)>,
     /// Whether the graph returns it.
     pub(crate) is_output: bool,
+    /// Whether its loads are no computation of their own, so that it has to exist: no rule said that a
+    /// load of what was stored is what was stored.
+    pub(crate) is_pinned: bool,
     /// Tensors that are views of this one, or have it as a part.
     pub(crate) seen_by: Vec<TensorClassId>,
 }
@@ -63,6 +66,9 @@ pub(crate) struct Space {
     pub(crate) comps: Vec<Comp>,
     pub(crate) tensors: Vec<TensorClass>,
     pub(crate) outputs: Vec<TensorClassId>,
+    /// Computations with several slices of theirs that are not known: the whole, and each slice as a
+    /// computation and the term of it that is the slice.
+    pub(crate) wholes: Vec<(CompId, Vec<(CompId, usize)>)>,
 }
 
 struct Builder<'a> {
@@ -74,6 +80,22 @@ struct Builder<'a> {
     tensor_of: BTreeMap<Id, TensorClassId>,
     space: Space,
     todo: Vec<Work>,
+}
+
+fn is_input(egraph: &EGraph, tensor: Id) -> bool {
+    egraph[tensor].nodes.iter().any(|node| matches!(node, ENode::Input(_)))
+}
+
+/// The tensor of which a class is the load, if no rule said that this is what the tensor stores.
+fn separate(egraph: &EGraph, class: Id) -> Option<Id> {
+    let class = egraph.find(class);
+    egraph[class].nodes.iter().find_map(|node| {
+        let ENode::Load([tensor]) = node else { return None };
+        let stores =
+            |node: &ENode| matches!(node, ENode::Store([comp]) if egraph.find(*comp) == class);
+        let stored_here = egraph[*tensor].nodes.iter().any(stores);
+        (!stored_here && !is_input(egraph, *tensor)).then(|| egraph.find(*tensor))
+    })
 }
 
 enum Work {
@@ -97,12 +119,19 @@ impl Space {
                 match node {
                     ENode::Store([comp]) => holder.insert(egraph.find(*comp), class.id),
                     // An input has no store; its load is the computation that it holds.
-                    ENode::Load([tensor]) => holder.insert(class.id, egraph.find(*tensor)),
+                    ENode::Load([tensor]) if is_input(egraph, *tensor) => {
+                        holder.insert(class.id, egraph.find(*tensor))
+                    }
                     _ => None,
                 };
             }
         }
-        let space = Space { comps: Vec::new(), tensors: Vec::new(), outputs: Vec::new() };
+        let space = Space {
+            comps: Vec::new(),
+            tensors: Vec::new(),
+            outputs: Vec::new(),
+            wholes: Vec::new(),
+        };
         let mut builder = Builder {
             egraph,
             values,
@@ -118,7 +147,34 @@ impl Space {
             builder.space.tensors[output].is_output = true;
             builder.drain();
         }
+        builder.space.find_wholes();
+        builder.space.pin();
         builder.space
+    }
+
+    fn pin(&mut self) {
+        for comp in 0..self.comps.len() {
+            if let Some(tensor) = self.loaded(comp) {
+                self.tensors[tensor].is_pinned = true;
+            }
+        }
+    }
+
+    /// The tensor of which a computation is the load, if it is nothing else.
+    pub(crate) fn loaded(&self, comp: CompId) -> Option<TensorClassId> {
+        self.comps[comp].tensor.filter(|&tensor| self.tensors[tensor].comp != comp)
+    }
+
+    fn find_wholes(&mut self) {
+        let mut slices: BTreeMap<CompId, Vec<(CompId, usize)>> = BTreeMap::new();
+        for (comp, class) in self.comps.iter().enumerate().filter(|(_, class)| !class.known) {
+            for (index, term) in class.terms.iter().enumerate() {
+                if term.op == Op::Slice && term.args[0] != comp {
+                    slices.entry(term.args[0]).or_default().push((comp, index));
+                }
+            }
+        }
+        self.wholes = slices.into_iter().filter(|(_, parts)| parts.len() > 1).collect();
     }
 
     /// Whether the tensor is given: an input, a weight, or computed at compile time.
@@ -177,6 +233,11 @@ impl Builder<'_> {
 
     fn visit_comp(&mut self, comp: CompId) {
         let class = self.space.comps[comp].class;
+        if let Some(tensor) = separate(self.egraph, class) {
+            let tensor = self.tensor(tensor);
+            self.space.comps[comp].tensor = Some(tensor);
+            return;
+        }
         if let Some(&holder) = self.holder.get(&class) {
             let tensor = self.tensor(holder);
             self.space.comps[comp].tensor = Some(tensor);
@@ -203,8 +264,14 @@ impl Builder<'_> {
         for node in &self.egraph[class].nodes {
             match node {
                 ENode::Store([comp]) => {
+                    let loaded = separate(self.egraph, *comp);
                     let comp = self.comp(*comp);
                     self.space.tensors[tensor].comp = comp;
+                    if let Some(source) = loaded {
+                        let source = self.tensor(source);
+                        self.space.tensors[tensor].views.push(source);
+                        self.space.tensors[source].seen_by.push(tensor);
+                    }
                 }
                 ENode::Input(index) => {
                     let weight = self.egraph.analysis.inputs[*index as usize].1;

@@ -2,8 +2,8 @@
 //! side is added and united.
 
 use egg::{
-    Applier, ENodeOrVar, Id, Language, Pattern, PatternAst, Rewrite, SearchMatches, Subst, Symbol,
-    Var,
+    Applier, ENodeOrVar, Id, Language, Pattern, PatternAst, Rewrite, SearchMatches, Searcher,
+    Subst, Symbol, Var,
 };
 use eggine_ir::{Attrs, TensorType};
 
@@ -14,7 +14,7 @@ use crate::lang::ENode;
 use crate::literal::Literal;
 
 /// Longest operand list that a variadic rule is written out for.
-const MAX_OPERANDS: usize = 12;
+pub(crate) const MAX_OPERANDS: usize = 12;
 
 /// A place where a rule applies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +30,8 @@ pub struct Match {
 pub struct CompiledRule {
     /// The row.
     pub row: &'static Rule,
+    /// How many operands each `...` of the row stands for; 0 if it has none.
+    pub n_operands: usize,
     /// The left side.
     pub lhs: Pattern<ENode>,
     applier: RowApplier,
@@ -98,7 +100,7 @@ impl CompiledRule {
             .map(|var| (var.to_string().trim_start_matches('?').to_owned(), *var))
             .collect();
         let applier = RowApplier { rule, rhs: rhs.ast, vars, names, derive: row.derive };
-        Ok(Self { row, lhs, applier })
+        Ok(Self { row, n_operands, lhs, applier })
     }
 
     /// The rule as egg's own type, for egg's own runner.
@@ -114,18 +116,23 @@ impl CompiledRule {
 
     /// Where the rule applies and would say something new, in the order of classes.
     pub fn matches(&self, egraph: &EGraph) -> Vec<Match> {
-        use egg::Searcher;
         let mut found: Vec<SearchMatches<'_, ENode>> = self.lhs.search(egraph);
         found.sort_by_key(|found| found.eclass);
-        let mut matches = Vec::new();
-        for SearchMatches { eclass, substs, .. } in found {
-            for subst in substs {
-                if self.applier.is_new(egraph, eclass, &subst) {
-                    matches.push(Match { class: eclass, subst });
-                }
-            }
-        }
-        matches
+        found.into_iter().flat_map(|found| self.fresh(egraph, found)).collect()
+    }
+
+    /// As [`matches`](Self::matches), in one class.
+    pub fn matches_in(&self, egraph: &EGraph, class: Id) -> Vec<Match> {
+        let found = self.lhs.search_eclass(egraph, class);
+        found.map_or_else(Vec::new, |found| self.fresh(egraph, found))
+    }
+
+    fn fresh(&self, egraph: &EGraph, found: SearchMatches<'_, ENode>) -> Vec<Match> {
+        let SearchMatches { eclass: class, substs, .. } = found;
+        (substs.into_iter())
+            .filter(|subst| self.applier.is_new(egraph, class, subst))
+            .map(|subst| Match { class, subst })
+            .collect()
     }
 
     /// Applies the rule at a match, whether the match is still fresh or not. Returns the class of the
@@ -135,15 +142,28 @@ impl CompiledRule {
         self.applier.apply_one(egraph, at.class, &at.subst, None, name).first().copied()
     }
 
+    /// What the variables of a match stand for.
+    pub(crate) fn bound<'a>(&'a self, egraph: &'a EGraph, subst: &'a Subst) -> Bound<'a> {
+        Bound { egraph, subst, names: &self.applier.names }
+    }
+
+    /// The right side's own term at a match that was applied, with its operands' classes as they are
+    /// now; `None` if the right side is a variable, or nobody knows the term.
+    pub(crate) fn right(&self, egraph: &EGraph, at: &Match) -> Option<ENode> {
+        let extra = self.applier.conditions(egraph, &at.subst)?;
+        root(egraph, &self.applier.rhs, |var| bound_to(egraph, &at.subst, &extra, var))
+    }
+
     /// Whether the left side under this substitution is a term of the class.
     pub fn holds(&self, egraph: &EGraph, at: &Match) -> bool {
-        lookup(egraph, &self.lhs.ast, |var| at.subst.get(var).copied(), |_| None)
+        lookup(egraph, &self.lhs.ast, |var| at.subst.get(var).copied())
             == Some(egraph.find(at.class))
             && self.applier.conditions(egraph, &at.subst).is_some()
     }
 }
 
-struct Bound<'a> {
+/// A substitution as a scope.
+pub(crate) struct Bound<'a> {
     egraph: &'a EGraph,
     subst: &'a Subst,
     names: &'a [(String, Var)],
@@ -175,7 +195,14 @@ impl Scope for Bound<'_> {
     }
 }
 
-type Extra = Vec<(Var, ENode)>;
+/// What a variable of the right side stands for that the pattern does not bind.
+#[derive(Clone, Debug)]
+enum Filled {
+    Node(ENode),
+    Class(Id),
+}
+
+type Extra = Vec<(Var, Filled)>;
 
 impl RowApplier {
     /// The derived leaves if the types and the condition hold.
@@ -188,42 +215,87 @@ impl RowApplier {
             }
         }
         let Some(derive) = self.derive else { return Some(Extra::new()) };
-        let derived = derive(&Bound { egraph, subst, names: &self.names })?;
-        let node = |derived| match derived {
-            Derived::Attrs(attrs) => ENode::Attrs(attrs),
-            Derived::Literal(literal) => ENode::Const(literal),
+        let bound = Bound { egraph, subst, names: &self.names };
+        let derived = derive(&bound)?;
+        let filled = |derived| {
+            Some(match derived {
+                Derived::Attrs(attrs) => Filled::Node(ENode::Attrs(attrs)),
+                Derived::Literal(literal) => Filled::Node(ENode::Const(literal)),
+                Derived::Same(var) => Filled::Class(bound.class(&var)?),
+            })
         };
         derived
             .into_iter()
-            .map(|(name, derived)| Some((format!("?{name}").parse().ok()?, node(derived))))
+            .map(|(name, derived)| Some((format!("?{name}").parse().ok()?, filled(derived)?)))
             .collect()
     }
 
     fn is_new(&self, egraph: &EGraph, class: Id, subst: &Subst) -> bool {
         let Some(extra) = self.conditions(egraph, subst) else { return false };
-        let derived =
-            |var: Var| extra.iter().find(|(name, _)| *name == var).map(|(_, node)| node.clone());
-        lookup(egraph, &self.rhs, |var| subst.get(var).copied(), derived)
-            != Some(egraph.find(class))
+        let bound = |var: Var| bound_to(egraph, subst, &extra, var);
+        lookup(egraph, &self.rhs, bound) != Some(egraph.find(class))
     }
 }
 
-/// The class of an instantiated pattern, if all of its terms exist.
-fn lookup(
+/// What a variable of a right side stands for.
+fn bound_to(egraph: &EGraph, subst: &Subst, extra: &Extra, var: Var) -> Option<Id> {
+    match subst.get(var) {
+        Some(&id) => Some(id),
+        None => match extra.iter().find(|(name, _)| *name == var)? {
+            (_, Filled::Node(node)) => egraph.lookup(node.clone()),
+            (_, Filled::Class(id)) => Some(*id),
+        },
+    }
+}
+
+/// The outermost term of an instantiated pattern, with the classes of its operands.
+pub(crate) fn root(
     egraph: &EGraph,
     pattern: &PatternAst<ENode>,
     class: impl Fn(Var) -> Option<Id>,
-    derived: impl Fn(Var) -> Option<ENode>,
+) -> Option<ENode> {
+    let mut ids: Vec<Id> = Vec::new();
+    let mut found = None;
+    for node in pattern.as_ref() {
+        let (id, node) = match node {
+            ENodeOrVar::Var(var) => (egraph.find(class(*var)?), None),
+            ENodeOrVar::ENode(node) => {
+                let node = node.clone().map_children(|id| ids[usize::from(id)]);
+                (egraph.find(egraph.lookup(node.clone())?), Some(node))
+            }
+        };
+        ids.push(id);
+        found = node;
+    }
+    found
+}
+
+/// The class of an instantiated pattern, if all of its terms exist.
+pub(crate) fn lookup(
+    egraph: &EGraph,
+    pattern: &PatternAst<ENode>,
+    class: impl Fn(Var) -> Option<Id>,
 ) -> Option<Id> {
     let mut ids: Vec<Id> = Vec::new();
     for node in pattern.as_ref() {
         ids.push(match node {
-            ENodeOrVar::Var(var) => match class(*var) {
-                Some(id) => egraph.find(id),
-                None => egraph.lookup(derived(*var)?)?,
-            },
+            ENodeOrVar::Var(var) => egraph.find(class(*var)?),
             ENodeOrVar::ENode(node) => {
                 egraph.lookup(node.clone().map_children(|id| ids[usize::from(id)]))?
+            }
+        });
+    }
+    ids.last().copied()
+}
+
+/// Adds an instantiated pattern; `None` if a variable stands for nothing.
+pub(crate) fn build(egraph: &mut EGraph, term: &PatternAst<ENode>, subst: &Subst) -> Option<Id> {
+    let mut ids: Vec<Id> = Vec::new();
+    for node in term.as_ref() {
+        ids.push(match node {
+            ENodeOrVar::Var(var) => *subst.get(*var)?,
+            ENodeOrVar::ENode(node) => {
+                egraph.add(node.clone().map_children(|id| ids[usize::from(id)]))
             }
         });
     }
@@ -242,23 +314,14 @@ impl Applier<ENode, Typing> for RowApplier {
         let Some(extra) = self.conditions(egraph, subst) else { return Vec::new() };
         egraph.analysis.rule = self.rule;
         let mut subst = subst.clone();
-        for (var, node) in extra {
-            let id = egraph.add(node);
+        for (var, filled) in extra {
+            let id = match filled {
+                Filled::Node(node) => egraph.add(node),
+                Filled::Class(id) => id,
+            };
             subst.insert(var, id);
         }
-        let mut ids: Vec<Id> = Vec::new();
-        for node in self.rhs.as_ref() {
-            ids.push(match node {
-                ENodeOrVar::Var(var) => match subst.get(*var) {
-                    Some(&id) => id,
-                    None => return Vec::new(),
-                },
-                ENodeOrVar::ENode(node) => {
-                    egraph.add(node.clone().map_children(|id| ids[usize::from(id)]))
-                }
-            });
-        }
-        let Some(&right) = ids.last() else { return Vec::new() };
+        let Some(right) = build(egraph, &self.rhs, &subst) else { return Vec::new() };
         match egraph.union_trusted(class, right, rule) {
             true => vec![right],
             false => Vec::new(),

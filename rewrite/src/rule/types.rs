@@ -10,7 +10,7 @@ use crate::literal::Literal;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VarType {
     /// `S*`, `MK`, `B*MK` or `NC+S`: a letter for any number of leading dimensions, then one per
-    /// dimension, then a letter for all further ones.
+    /// dimension, then a letter for all further ones. `_` stands for anything, each time anew.
     Extents {
         /// Stands for the leading dimensions, if any number may lead.
         lead: Option<char>,
@@ -21,6 +21,18 @@ pub enum VarType {
     },
     /// `~S`: any shape that broadcasts to the whole shape `S` without enlarging it.
     BroadcastsTo(char),
+}
+
+impl VarType {
+    /// Whether a part of the shape may be anything.
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            VarType::Extents { lead, dims, rest } => {
+                *lead == Some('_') || *rest == Some('_') || dims.contains(&'_')
+            }
+            VarType::BroadcastsTo(_) => false,
+        }
+    }
 }
 
 /// The element type that a variable must have.
@@ -140,6 +152,7 @@ impl Binding {
                 let (leading, others) = extents.split_at(n_lead);
                 let (fixed, further) = others.split_at(dims.len());
                 let mut open_fits = |letter: Option<char>, extents: &[usize]| match letter {
+                    Some('_') => true,
                     Some(letter) => {
                         self.shapes.entry(letter).or_insert_with(|| extents.to_vec()) == extents
                     }
@@ -148,7 +161,9 @@ impl Binding {
                 let open_fits = open_fits(*lead, leading) && open_fits(*rest, further);
                 let mut pairs = dims.iter().zip(fixed);
                 open_fits
-                    && pairs.all(|(&letter, &n)| *self.extents.entry(letter).or_insert(n) == n)
+                    && pairs.all(|(&letter, &n)| {
+                        letter == '_' || *self.extents.entry(letter).or_insert(n) == n
+                    })
             }
         }
     }

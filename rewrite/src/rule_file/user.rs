@@ -9,6 +9,7 @@ use crate::agent::{Agent, Budget, Proposal, RuleSet, View};
 use crate::derivation::Derivation;
 use crate::lower::lower;
 use crate::rule::{RuleError, Soundness};
+use crate::saturate::{Action, Step};
 
 /// Under which the doings of users' rules are logged.
 pub const USER_AGENT: &str = "user";
@@ -95,13 +96,14 @@ pub fn firings(derivation: &Derivation) -> Vec<Firing> {
         for round in proof.steps.chunk_by(|a, b| a.round == b.round) {
             lowered.egraph.rebuild();
             for step in round {
-                step.rule.apply(&mut lowered.egraph, &step.at);
+                Step::apply(&step.action, step.agent, &mut lowered.egraph);
             }
         }
         lowered.egraph.rebuild();
         let egraph = &lowered.egraph;
         for step in proof.steps.iter().filter(|step| step.agent == USER_AGENT) {
-            let class = egraph.find(step.at.class);
+            let Action::Equate { at, .. } = &step.action else { continue };
+            let class = egraph.find(at.class);
             let mut sources: Vec<String> = Vec::new();
             for (&value, names) in derivation.sources.get(segment).into_iter().flatten() {
                 let ids = [lowered.computations[value], lowered.tensors[value]];
@@ -111,8 +113,8 @@ pub fn firings(derivation: &Derivation) -> Vec<Firing> {
             }
             sources.sort();
             sources.dedup();
-            let (rule, round) = (step.rule.row.name, step.round);
-            found.push(Firing { rule, segment, round, class: step.at.class, sources });
+            let (rule, round) = (step.name(), step.round);
+            found.push(Firing { rule, segment, round, class: at.class, sources });
         }
     }
     found

@@ -280,3 +280,86 @@ pub(super) fn pointwise_conv(scope: &dyn Scope) -> Bindings {
         ("r", shape(result)),
     ])
 }
+
+// Siblings.
+
+/// Extents of the operands of a list.
+fn list(scope: &dyn Scope, name: &str) -> Vec<Vec<usize>> {
+    (0..).map_while(|i| extents(scope, &format!("{name}{i}"))).collect()
+}
+
+fn axis(axis: usize) -> Bindings {
+    one("r", vec![Attr::Int(axis as i64)])
+}
+
+/// `r` is that part of the concat which the slice takes exactly.
+pub(super) fn slice_is_part(scope: &dyn Scope) -> Bindings {
+    let (w, parts) = (scope.attrs("w")?, list(scope, "x"));
+    let along = usize::try_from(scope.attrs("a")?.int(0)).ok()?;
+    let mut start = 0;
+    for (i, part) in parts.iter().enumerate() {
+        let at = |axis: usize| if axis == along { start as i64 } else { 0 };
+        let starts = w.ints(0).iter().enumerate().all(|(axis, &found)| found == at(axis));
+        if starts && w.usizes(1) == *part && w.ints(2).iter().all(|&step| step == 1) {
+            return Some(vec![("r", Derived::Same(format!("x{i}")))]);
+        }
+        start += part.get(along)?;
+    }
+    None
+}
+
+/// The concat is along the columns of the products; `r` is the axis of the columns of the weights.
+pub(super) fn joined_columns(scope: &dyn Scope) -> Bindings {
+    let along = usize::try_from(scope.attrs("a")?.int(0)).ok()?;
+    if along + 1 != extents(scope, "x")?.len() {
+        return None;
+    }
+    axis(1)
+}
+
+/// The concat is along the channels of convolutions without groups; `r` is the axis of the weights'
+/// output channels.
+pub(super) fn joined_channels(scope: &dyn Scope) -> Bindings {
+    if scope.attrs("a")?.int(0) != 1 || scope.attrs("c")?.int(4) != 1 {
+        return None;
+    }
+    axis(0)
+}
+
+/// Each `b` has the extent of its `x` along the axis `a`, and all broadcast alike; `r` is that axis
+/// of theirs.
+pub(super) fn joined_operands(scope: &dyn Scope) -> Bindings {
+    let (xs, bs) = (list(scope, "x"), list(scope, "b"));
+    let along = usize::try_from(scope.attrs("a")?.int(0)).ok()?;
+    let at = along.checked_sub(xs.first()?.len().checked_sub(bs.first()?.len())?)?;
+    let rest = |extents: &[usize]| -> Vec<usize> {
+        extents.iter().enumerate().filter(|&(axis, _)| axis != at).map(|(_, &n)| n).collect()
+    };
+    let alike = xs.iter().zip(&bs).all(|(x, b)| {
+        b.len() == bs[0].len()
+            && b.get(at) == x.get(along)
+            && rest(b) == rest(&bs[0])
+            && crate::rule::broadcasts_to(b, x)
+    });
+    if alike { axis(at) } else { None }
+}
+
+/// Into how many parts a sum is cut at most.
+const MOST_PARTS: usize = 16;
+
+/// The sum of the product has a divisor: the largest one up to [`MOST_PARTS`] is the number of parts.
+/// `q` and `p` are the shape and the order of axes that cut `a`, `t` is the shape that cuts `b`; `z`
+/// is the axis of the parts, and `r` the shape of the product.
+pub(super) fn split_sum(scope: &dyn Scope) -> Bindings {
+    let (a, b) = (extents(scope, "a")?, extents(scope, "b")?);
+    let (m, k, n) = (a[0], a[1], b[1]);
+    let parts = (2..=MOST_PARTS).rev().find(|parts| k >= *parts && k.is_multiple_of(*parts))?;
+    let ints = |xs: &[usize]| Derived::Attrs(Attrs(vec![Attr::Ints(to_ints(xs.iter().copied()))]));
+    Some(vec![
+        ("q", ints(&[m, parts, k / parts])),
+        ("p", ints(&[1, 0, 2])),
+        ("t", ints(&[parts, k / parts, n])),
+        ("z", ints(&[0])),
+        ("r", ints(&[m, n])),
+    ])
+}

@@ -198,8 +198,17 @@ pub(super) fn draw_values(
     let mut env = Env::new();
     let mut extents: BTreeMap<char, usize> = BTreeMap::new();
     let mut shapes: BTreeMap<char, Vec<usize>> = BTreeMap::new();
+    // Operands of a list of any shapes differ along one axis at most, counted from the right, or they
+    // would hardly ever go together.
+    let anything = VarType::Extents { lead: Some('_'), dims: Vec::new(), rest: None };
+    let (mut uneven, mut along) = (None, Vec::new());
+    if specs.iter().any(|spec| spec.list && spec.ty.is_open()) {
+        uneven = rng.one_in(2).then(|| rng.below(3));
+        along = (0..n_operands).map(|_| rng.extent()).collect();
+    }
     for spec in specs {
         let shape = match &spec.ty {
+            any if *any == anything => rng.extents(3),
             VarType::BroadcastsTo(letter) => {
                 let target = shapes.get(letter).cloned().unwrap_or_default();
                 let skip = rng.below(target.len() + 1);
@@ -213,10 +222,10 @@ pub(super) fn draw_values(
                     }
                     None => Vec::new(),
                 };
-                shape.extend(
-                    dims.iter()
-                        .map(|&letter| *extents.entry(letter).or_insert_with(|| rng.extent())),
-                );
+                shape.extend(dims.iter().map(|&letter| match letter {
+                    '_' => rng.extent(),
+                    letter => *extents.entry(letter).or_insert_with(|| rng.extent()),
+                }));
                 if let Some(letter) = rest {
                     let further = rng.size.max_rank.clamp(1, 2);
                     let drawn = || (0..further).map(|_| rng.extent()).collect();
@@ -230,7 +239,21 @@ pub(super) fn draw_values(
             DTypeSpec::Is(dtype) => dtype,
             DTypeSpec::Any => any,
         };
-        for name in names_of(spec, n_operands) {
+        for (i, name) in names_of(spec, n_operands).into_iter().enumerate() {
+            let mut shape = shape.clone();
+            match &spec.ty {
+                any if spec.list && *any == anything => {
+                    if let Some(axis) = uneven.and_then(|axis| shape.len().checked_sub(axis + 1)) {
+                        shape[axis] = along[i];
+                    }
+                }
+                VarType::Extents { lead: None, dims, .. } if spec.list => {
+                    for (n, _) in shape.iter_mut().zip(dims).filter(|(_, letter)| **letter == '_') {
+                        *n = along[i];
+                    }
+                }
+                _ => (),
+            }
             let ty = TensorType::fixed(dtype, &shape);
             let literal = spec.uniform.map(|value| {
                 Literal::splat(&ty, value.map_or_else(|| rng.pick(CONSTANTS), f64::from_bits))

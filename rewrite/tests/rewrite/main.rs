@@ -6,6 +6,7 @@ mod agents;
 mod covers;
 mod derivations;
 mod files;
+mod fuzz;
 mod kernels;
 mod models;
 mod roofline;

@@ -43,6 +43,12 @@ fn false_rules_are_rejected() {
         Rule { soundness: Exact, ..row("conv-pad") },
         Rule { derive: None, ..row("concat-join") },
         Rule { derive: None, ..row("slice-concat-left") },
+        Rule { rhs: "?x1", derive: None, ..row("slice-concat-part") },
+        Rule { rhs: "(concat ?a ?x...)", ..row("concat-relu") },
+        Rule {
+            rhs: "(mul (concat ?a ?x...) (load (store (concat ?r ?b...))))",
+            ..row("concat-add")
+        },
         Rule { derive: None, ..row("transpose-matmul") },
         Rule { derive: None, ..row("transpose-identity") },
     ];
