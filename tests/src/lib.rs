@@ -1,1 +1,3 @@
-//! Placeholder, replaced by its first commit.
+//! What tests and benchmarks share: graphs of published networks, built in code.
+
+pub mod suite;
