@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where results are printed")]
 
 mod bench;
+mod calibrate;
 mod compare;
 mod compile;
 mod doctor;
@@ -11,6 +12,8 @@ mod explain;
 mod inspect;
 mod rules;
 mod run;
+mod selftest;
+mod tune;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -51,6 +54,12 @@ enum Command {
     Rules(rules::Args),
     /// List, show, merge, export, check and clean up what was measured.
     Evidence(evidence::Args),
+    /// Complete the search of an engine on a device, measuring only what is not in the evidence.
+    Tune(tune::Args),
+    /// Measure a device and refit the constants that predictions for it are made with.
+    Calibrate(calibrate::Args),
+    /// Verify every kernel family on a device against the reference (exit 1: a kernel is wrong).
+    Selftest(selftest::Args),
     /// Check devices, assembler, SIMD level and evidence file: what works, and what to do.
     Doctor(doctor::Args),
 }
@@ -66,6 +75,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, CliError> {
         Command::Explain(args) => explain::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Evidence(args) => evidence::run(&args),
+        Command::Tune(args) => tune::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Selftest(args) => selftest::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     }
 }
@@ -140,6 +152,22 @@ pub(crate) fn default_evidence() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
     Some(cache.join("eggine").join("evidence.sqlite"))
+}
+
+/// The evidence file to use; its folder exists.
+pub(crate) fn evidence_file(named: Option<&std::path::Path>) -> Result<PathBuf, CliError> {
+    if let Some(path) = named {
+        return Ok(path.to_owned());
+    }
+    let path =
+        default_evidence().ok_or("no home folder for the evidence: name a file with --evidence")?;
+    if let Some(folder) = path.parent() {
+        let file = folder.display();
+        std::fs::create_dir_all(folder).map_err(|err| {
+            format!("cannot create `{file}` for the evidence: {err}; name a file with --evidence")
+        })?;
+    }
+    Ok(path)
 }
 
 /// Prints one JSON object.

@@ -188,6 +188,21 @@ impl Assembler {
         Ok(Assembled { target, usage, warnings: log::warnings(&log), cubin })
     }
 
+    /// Assembles PTX text that was made for another target, with the version that `target` needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`assemble`](Self::assemble); [`AssembleError::NoTarget`] if the target lacks an instruction.
+    pub fn assemble_for(&self, ptx: &str, target: Target) -> Result<Assembled, AssembleError> {
+        let unreadable = |err: eggine_ptx::ParseError| AssembleError::Rejected {
+            target,
+            diagnostics: vec![err.to_string()],
+        };
+        let module = eggine_ptx::parse(ptx).map_err(unreadable)?;
+        let module = module.retarget(target.name()).map_err(AssembleError::NoTarget)?;
+        self.assemble(&module.to_string(), target)
+    }
+
     /// Assembles a module for one target of each generation ([`Target::GENERATIONS`]) that has its
     /// instructions, and requires that no kernel spills. This is what every PTX snapshot must pass.
     ///

@@ -45,6 +45,74 @@ impl Chip {
         }
     }
 
+    /// What kernels for a GPU are made for.
+    pub fn target(&self) -> Option<crate::Target> {
+        match self {
+            Chip::Cpu(_) => None,
+            Chip::Gpu(chip) => Some(chip.target),
+        }
+    }
+
+    /// The constants that a calibration refits, by name.
+    pub fn constants(&self) -> Vec<(&'static str, f64)> {
+        match self {
+            Chip::Cpu(it) => vec![
+                ("flops_per_ns", it.flops_per_ns),
+                ("ops_per_ns", it.ops_per_ns),
+                ("loads_per_ns", it.loads_per_ns),
+                ("bytes_per_ns", it.bytes_per_ns),
+                ("step_ns", it.step_ns),
+                ("launch_ns", it.launch_ns),
+            ],
+            Chip::Gpu(it) => vec![
+                ("fma_per_clk", it.fma_per_clk),
+                ("shared_bytes_per_clk", it.shared_bytes_per_clk),
+                ("fill_bytes_per_clk", it.fill_bytes_per_clk),
+                ("load_clk", it.load_clk),
+                ("step_clk", it.step_clk),
+                ("l2_bytes_per_ns", it.l2_bytes_per_ns),
+                ("dram_bytes_per_ns", it.dram_bytes_per_ns),
+                ("launch_ns", it.launch_ns),
+            ],
+        }
+    }
+
+    /// The chip with other [`constants`](Self::constants), in their order.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many values as constants.
+    pub fn with_constants(&self, values: &[f64]) -> Chip {
+        match (*self, values) {
+            (
+                Chip::Cpu(it),
+                &[flops_per_ns, ops_per_ns, loads_per_ns, bytes_per_ns, step_ns, launch_ns],
+            ) => Chip::Cpu(CpuChip {
+                flops_per_ns,
+                ops_per_ns,
+                loads_per_ns,
+                bytes_per_ns,
+                step_ns,
+                launch_ns,
+                ..it
+            }),
+            (Chip::Gpu(it), &[fma, shared, fill, load_clk, step_clk, l2, dram, launch_ns]) => {
+                Chip::Gpu(GpuChip {
+                    fma_per_clk: fma,
+                    shared_bytes_per_clk: shared,
+                    fill_bytes_per_clk: fill,
+                    load_clk,
+                    step_clk,
+                    l2_bytes_per_ns: l2,
+                    dram_bytes_per_ns: dram,
+                    launch_ns,
+                    ..it
+                })
+            }
+            _ => panic!("one value for each constant"),
+        }
+    }
+
     /// The GPU of that name.
     ///
     /// # Errors

@@ -67,6 +67,11 @@ pub trait Device: Send {
     /// What it is.
     fn info(&self) -> DeviceInfo;
 
+    /// Compute capability, if the device runs machine code: 90 for 9.0.
+    fn architecture(&self) -> Option<u32> {
+        None
+    }
+
     /// Allocates memory, aligned to at least 64 bytes. The contents are undefined.
     ///
     /// # Errors

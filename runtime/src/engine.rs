@@ -1,7 +1,8 @@
 //! The engine file: everything that running a compiled model needs, and the record of how it was made.
 //!
 //! One file of named sections, each with its own hash: manifest, launch plan, PTX texts, packed
-//! weights, error report, evidence, and the map from the model's nodes to launches. Equal contents
+//! weights, error report, evidence, the map from the model's nodes to launches, and machine code for as
+//! many targets as were asked for. Equal contents
 //! give equal bytes. Nothing of a file is used before its hash was checked; the weights, which are
 //! most of the file, are mapped and never copied.
 
@@ -11,7 +12,9 @@ mod weights;
 mod write;
 
 pub use format::FORMAT_VERSION;
-pub use manifest::{AgentRecord, ArenaRecord, GraphAgentRecord, KernelRecord, Manifest};
+pub use manifest::{
+    AgentRecord, ArenaRecord, CodeRecord, GraphAgentRecord, KernelRecord, Manifest,
+};
 pub use weights::WeightsBuilder;
 pub use write::write_atomically;
 
@@ -42,6 +45,8 @@ pub struct EngineParts {
     pub report: Vec<Verification>,
     /// Ids of the evidence that the choices rest on, in the words of the evidence database.
     pub evidence: Vec<String>,
+    /// Machine code: for each of the manifest's code records, the cubin of each kernel.
+    pub code: Vec<Vec<Bytes>>,
 }
 
 /// An engine in memory or mapped from a file. Cloning shares the bytes.
@@ -53,6 +58,7 @@ pub struct Engine {
     pub plan: Plan,
     name: String,
     ptx: Vec<String>,
+    code: Vec<Vec<Bytes>>,
     weights: Bytes,
     bytes: Bytes,
     directory: Directory,
@@ -203,7 +209,7 @@ impl Engine {
 
     fn parse(name: String, bytes: Bytes) -> Result<Self, EngineError> {
         let directory = Directory::read(&name, &bytes)?;
-        let manifest = json(&name, &bytes, &directory, Section::Manifest)?;
+        let manifest: Manifest = json(&name, &bytes, &directory, Section::Manifest)?;
         let plan: Plan = json(&name, &bytes, &directory, Section::Plan)?;
         let damaged = |section: Section, reason: String| EngineError::Damaged {
             file: name.clone(),
@@ -219,6 +225,15 @@ impl Engine {
                 std::str::from_utf8(&text).map_err(|err| damaged(section, err.to_string()))?;
             ptx.push(text.to_owned());
         }
+        let mut code = Vec::with_capacity(manifest.code.len());
+        for (target, record) in manifest.code.iter().enumerate() {
+            let all = directory.checked(&name, &bytes, Section::Code(target))?;
+            let cubins = split(&all, &record.cubin_bytes, plan.kernels.len());
+            code.push(cubins.ok_or_else(|| {
+                let reason = "the manifest has other sizes of its kernels".to_owned();
+                damaged(Section::Code(target), reason)
+            })?);
+        }
         for section in [Section::Sources, Section::Report, Section::Evidence] {
             directory.checked(&name, &bytes, section)?;
         }
@@ -228,7 +243,7 @@ impl Engine {
                 format!("has {} bytes, the plan needs {}", weights.len(), plan.weights_bytes);
             return Err(damaged(Section::Weights, reason));
         }
-        Ok(Self { manifest, plan, name, ptx, weights, bytes, directory })
+        Ok(Self { manifest, plan, name, ptx, code, weights, bytes, directory })
     }
 
     /// Checks the hash of the weights.
@@ -253,6 +268,16 @@ impl Engine {
     /// PTX text of a kernel of the plan.
     pub fn ptx(&self, kernel: usize) -> &str {
         &self.ptx[kernel]
+    }
+
+    /// Which of the manifest's code records is for exactly this compute capability (90 for 9.0), if any.
+    pub fn code_for(&self, sm: u32) -> Option<usize> {
+        self.manifest.code.iter().position(|record| sm_of(&record.target) == Some(sm))
+    }
+
+    /// Machine code of a kernel of the plan, from one of the manifest's code records.
+    pub fn cubin(&self, code: usize, kernel: usize) -> &Bytes {
+        &self.code[code][kernel]
     }
 
     /// The weights section, mapped: 4096-byte aligned in the file.
@@ -308,6 +333,24 @@ impl Engine {
     }
 }
 
+/// Compute capability of a target: 90 for `sm_90a`.
+pub fn sm_of(target: &str) -> Option<u32> {
+    let digits = target.strip_prefix("sm_")?.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    digits.parse().ok()
+}
+
+/// Consecutive parts of so many bytes, if they are as many as the kernels and make up the whole.
+fn split(all: &Bytes, sizes: &[u64], n_kernels: usize) -> Option<Vec<Bytes>> {
+    let mut parts = Vec::with_capacity(sizes.len());
+    let mut at = 0usize;
+    for &size in sizes {
+        let end = at.checked_add(usize::try_from(size).ok()?).filter(|&end| end <= all.len())?;
+        parts.push(all.slice(at..end));
+        at = end;
+    }
+    (at == all.len() && parts.len() == n_kernels).then_some(parts)
+}
+
 fn json<T: DeserializeOwned>(
     file: &str,
     bytes: &Bytes,
@@ -324,7 +367,7 @@ fn json<T: DeserializeOwned>(
 
 /// The pieces of the file, in order: header, directory, sections and the padding between them.
 fn chunks(parts: &EngineParts) -> Result<Vec<Bytes>, EngineError> {
-    let EngineParts { manifest, plan, ptx, weights, report, evidence } = parts;
+    let EngineParts { manifest, plan, ptx, weights, report, evidence, code } = parts;
     plan.verify()?;
     let inconsistent = |reason: String| Err(EngineError::Inconsistent { reason });
     let n_kernels = plan.kernels.len();
@@ -358,6 +401,12 @@ fn chunks(parts: &EngineParts) -> Result<Vec<Bytes>, EngineError> {
             ));
         }
     }
+    let sizes =
+        |cubins: &Vec<Bytes>| -> Vec<u64> { cubins.iter().map(|it| it.len() as u64).collect() };
+    let told = manifest.code.iter().map(|record| record.cubin_bytes.clone());
+    if !told.eq(code.iter().map(sizes)) || code.iter().any(|cubins| cubins.len() != n_kernels) {
+        return inconsistent("the records of machine code are of other machine code".into());
+    }
     let mut sources: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, step) in plan.steps.iter().enumerate() {
         for source in &step.sources {
@@ -380,6 +429,9 @@ fn chunks(parts: &EngineParts) -> Result<Vec<Bytes>, EngineError> {
         ptx.iter().enumerate().map(|(i, text)| (Section::Ptx(i), Bytes::from(text.clone()))),
     );
     sections.push((Section::Weights, weights.clone()));
+    sections.extend(
+        code.iter().enumerate().map(|(i, cubins)| (Section::Code(i), Bytes::from(cubins.concat()))),
+    );
     Ok(format::lay_out(&sections))
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use eggine_ir::Tensor;
 
 use crate::device::{Device, DeviceError, DevicePtr, GraphId, Launch, ModuleId};
-use crate::engine::Engine;
+use crate::engine::{Engine, sm_of};
 use crate::plan::{Arg, IoSpec, Plan};
 
 /// An engine on a device, ready to run. It owns the device: dropping it drops both.
@@ -84,8 +84,7 @@ impl Session {
     /// If the device has no memory left or does not take a kernel.
     pub fn new(mut device: Box<dyn Device>, engine: &Engine) -> Result<Self, DeviceError> {
         let plan = engine.plan.clone();
-        let modules = (0..plan.kernels.len()).map(|kernel| device.load(engine.ptx(kernel)));
-        let modules = modules.collect::<Result<Vec<_>, _>>()?;
+        let modules = load(device.as_mut(), engine)?;
         let weights = device.adopt(engine.weights().clone())?;
         let arena = device.alloc(plan.arena_bytes as usize)?;
         let mut session = Self {
@@ -311,6 +310,48 @@ impl Session {
         self.modules.iter().for_each(|&module| self.device.unload(module));
         Ok(self.device)
     }
+}
+
+/// Loads every kernel: machine code for exactly this device if the engine has some, else the text.
+fn load(device: &mut dyn Device, engine: &Engine) -> Result<Vec<ModuleId>, DeviceError> {
+    let n_kernels = engine.plan.kernels.len();
+    let Some(sm) = device.architecture() else {
+        return (0..n_kernels).map(|kernel| device.load(engine.ptx(kernel))).collect();
+    };
+    let text = |device: &mut dyn Device| -> Result<Vec<ModuleId>, DeviceError> {
+        (0..n_kernels).map(|kernel| device.load(engine.ptx(kernel))).collect()
+    };
+    if let Some(code) = engine.code_for(sm) {
+        let mut modules = Vec::with_capacity(n_kernels);
+        for kernel in 0..n_kernels {
+            match device.load_cubin(engine.cubin(code, kernel)) {
+                Ok(module) => modules.push(module),
+                // A driver that refuses machine code, such as ours, gets the text.
+                Err(DeviceError::Load { reason }) => {
+                    tracing::warn!(reason, "machine code is refused; loading PTX");
+                    modules.into_iter().for_each(|module| device.unload(module));
+                    return text(device);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        return Ok(modules);
+    }
+    let target = &engine.manifest.target;
+    // Text for an architecture runs on it and on later ones; text for `sm_90a` on that one alone.
+    let runs = sm_of(target)
+        .is_none_or(|of_text| if target.ends_with('a') { of_text == sm } else { of_text <= sm });
+    if !runs {
+        let code: Vec<&str> =
+            engine.manifest.code.iter().map(|record| record.target.as_str()).collect();
+        let code = if code.is_empty() { "none".to_owned() } else { code.join(", ") };
+        let reason = format!(
+            "the engine has PTX for {target} (machine code: {code}), the device is sm_{sm}: compile the \
+             model with --target sm_{sm}"
+        );
+        return Err(DeviceError::Load { reason });
+    }
+    text(device)
 }
 
 fn elapsed_ns(start: Instant) -> u64 {

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 
 use eggine_ir::{DType, Tensor};
 use eggine_runtime::engine::{
-    ArenaRecord, FORMAT_VERSION, KernelRecord, WeightsBuilder, hash_text, write_atomically,
+    ArenaRecord, CodeRecord, FORMAT_VERSION, KernelRecord, WeightsBuilder, hash_text,
+    write_atomically,
 };
 use eggine_runtime::{
     Arg, Engine, EngineError, EngineParts, IoSpec, KernelPlan, Manifest, Plan, Step,
@@ -74,6 +75,7 @@ fn parts() -> EngineParts {
         ..Manifest::default()
     };
     EngineParts {
+        code: Vec::new(),
         manifest,
         plan,
         ptx,
@@ -218,6 +220,45 @@ fn foreign_files_are_refused_in_plain_words() {
     assert!(matches!(Engine::open(&folder.path().join("none")), Err(EngineError::Read { .. })));
 }
 
+fn with_code() -> EngineParts {
+    let mut parts = parts();
+    for (target, cubins) in [("sm_90a", ["aa", "bbb"]), ("sm_80", ["c", ""])] {
+        parts.code.push(cubins.map(|it| it.as_bytes().into()).to_vec());
+        parts.manifest.code.push(CodeRecord {
+            target: target.into(),
+            assembler: "by hand".into(),
+            cubin_bytes: cubins.map(|it| it.len() as u64).to_vec(),
+        });
+    }
+    parts
+}
+
+#[test]
+fn machine_code_is_read_and_an_engine_without_keeps_its_format() {
+    let bytes = Engine::to_bytes(&with_code()).unwrap();
+    assert_eq!(bytes[8..12], 2u32.to_le_bytes(), "format");
+    let engine = Engine::from_bytes(bytes).unwrap();
+    let found = (engine.code_for(90), engine.code_for(80), engine.code_for(100));
+    assert_eq!(found, (Some(0), Some(1), None));
+    assert_eq!(&engine.cubin(0, 1)[..], b"bbb");
+    assert_eq!(&engine.cubin(1, 1)[..], b"");
+    let without = Engine::to_bytes(&parts()).unwrap();
+    assert_eq!(without[8..12], 1u32.to_le_bytes(), "what older programs read stays so");
+    assert_eq!(Engine::from_bytes(without).unwrap().code_for(90), None);
+}
+
+#[test]
+fn records_of_other_machine_code_are_refused() {
+    let mut wrong = with_code();
+    wrong.manifest.code[0].cubin_bytes = vec![3, 2];
+    let err = Engine::to_bytes(&wrong).unwrap_err();
+    assert!(err.to_string().contains("machine code"), "{err}");
+    let mut few = with_code();
+    few.code[1].pop();
+    few.manifest.code[1].cubin_bytes.pop();
+    assert!(Engine::to_bytes(&few).is_err());
+}
+
 #[test]
 fn a_newer_format_is_refused_before_anything_else_is_read() {
     let mut bytes = Engine::to_bytes(&parts()).unwrap();
@@ -225,7 +266,7 @@ fn a_newer_format_is_refused_before_anything_else_is_read() {
     // A later version may lay out everything behind the version in another way.
     bytes.truncate(12);
     let err = Engine::from_bytes(bytes).unwrap_err();
-    assert!(matches!(err, EngineError::Newer { found: 2, supported: 1, .. }), "{err}");
+    assert!(matches!(err, EngineError::Newer { found: 3, supported: 2, .. }), "{err}");
 }
 
 #[test]

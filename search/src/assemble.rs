@@ -45,6 +45,8 @@ pub struct Facts {
     pub target: String,
     /// Device that it was measured on.
     pub device: Option<String>,
+    /// Chip that was predicted for instead.
+    pub predicted_for: Option<String>,
     /// Options, by name.
     pub options: BTreeMap<String, String>,
     /// Nodes of the model.
@@ -145,6 +147,8 @@ pub fn assemble(
         model_hash: facts.model_hash,
         target: facts.target,
         device: facts.device,
+        predicted_for: facts.predicted_for,
+        code: Vec::new(),
         options: facts.options,
         eggine_version: env!("CARGO_PKG_VERSION").to_owned(),
         n_model_nodes: facts.n_model_nodes,
@@ -160,6 +164,7 @@ pub fn assemble(
         weights: weights.finish(),
         report: order.iter().map(|region| choices[region].verification.clone()).collect(),
         evidence: facts.evidence,
+        code: Vec::new(),
     })
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use eggine_codegen_ptx::{CPU_DEVICE, Target};
+use eggine_codegen_ptx::Target;
+use eggine_codegen_ptx::assemble::Assembler;
 use eggine_ir::Schedule;
 use eggine_ir::onnx::{ImportError, ImportOptions, Imported, import};
 use eggine_rewrite::{Optimiser, RewriteError, Soundness};
@@ -19,6 +20,7 @@ use eggine_runtime::{Device, DeviceError, Engine, EngineError, EngineParts, IoSp
 
 use crate::agents;
 use crate::assemble::{AssembleError, Facts};
+use crate::calibrate::{calibrated, chip_of};
 use crate::costs::Costs;
 use crate::evidence::{Evidence, EvidenceError, JobRecord, Note};
 use crate::floor::{Floor, Limits};
@@ -28,9 +30,10 @@ use crate::phases::{Phase, Phases};
 use crate::progress::{Progress, Snapshot};
 use crate::race::{Racer, faster};
 use crate::recipe::Recipe;
-use crate::report::{Report, SearchReport, Speedup};
+use crate::report::{PredictedReport, Report, SearchReport, Speedup};
 use crate::select::Selection;
 use crate::swarm::{self, Swarm};
+use crate::targets::add_code;
 use crate::user_rules;
 use crate::workshop::{METHOD, Workshop, WorkshopError};
 
@@ -72,6 +75,9 @@ pub enum CompileError {
     /// Assembly.
     #[error(transparent)]
     Assemble(#[from] AssembleError),
+    /// Machine code.
+    #[error("no machine code: {0}")]
+    Code(#[from] eggine_codegen_ptx::assemble::AssembleError),
     /// The target.
     #[error(transparent)]
     Target(#[from] eggine_codegen_ptx::target::UnknownTarget),
@@ -176,7 +182,14 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
         open_with(&job.device, cpu_options(device_threads(job)))
     };
     let workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
-    let costs = Costs::new(CPU_DEVICE);
+    let chip = match job.chip {
+        Some(chip) => chip,
+        None => {
+            let here = chip_of(workshop.device.as_ref());
+            calibrated(&evidence, workshop.device_identity(), here)?
+        }
+    };
+    let costs = Costs::new(chip);
     let mut floor = Floor::new(workshop, costs, optimiser, interrupt, progress, started);
     floor.max_error = job.max_error;
     let compilation = Compilation {
@@ -227,11 +240,14 @@ struct Found {
 impl Compilation<'_> {
     fn run(&self, floor: &mut Floor<'_>, output: &Path) -> Result<Report, CompileError> {
         let search_started = Instant::now();
-        let searches = self.job.budget != Budget::First;
+        // A chip that is only predicted for is not searched with measurements.
+        let searches = self.job.budget != Budget::First && self.job.chip.is_none();
+        let mut predicted = None;
         let resumed = self.begin(floor, searches)?;
         let found = match self.follow_recipe(floor, searches)? {
             Some(found) => found,
             None if searches => self.search(floor)?,
+            None if self.job.chip.is_some() => self.rank(floor, &mut predicted)?,
             None => {
                 let cover = floor.first_cover()?;
                 let selection = floor.untuned(cover);
@@ -239,8 +255,9 @@ impl Compilation<'_> {
                 Found { parts, comparison: None, search: None, finished: true }
             }
         };
-        let Found { parts, comparison, search, finished } = found;
+        let Found { mut parts, comparison, search, finished } = found;
         self.check_memory(&parts)?;
+        let machine_code = self.add_code(floor, &mut parts)?;
         let search_s = search_started.elapsed().as_secs_f64();
         floor.show("assemble");
         floor.workshop.phases.time(Phase::Assemble, |_| Engine::write(output, &parts))?;
@@ -267,6 +284,8 @@ impl Compilation<'_> {
             measured_per_second: counts.n_measured as f64 / search_s.max(1e-9),
             verdicts,
             comparison,
+            predicted,
+            machine_code,
             constraints: self.constraints(floor, &parts),
             search,
             resumed,
@@ -312,6 +331,50 @@ impl Compilation<'_> {
             (true, n) => format!("the search was finished after {n} candidates"),
             (false, 0) => "the search was cut off; what it measured is used".to_owned(),
             (false, n) => format!("the search was interrupted after {n} candidates"),
+        }))
+    }
+
+    /// Ranks schedules by the static model of the job's chip.
+    fn rank(
+        &self,
+        floor: &mut Floor<'_>,
+        predicted: &mut Option<PredictedReport>,
+    ) -> Result<Found, CompileError> {
+        let cover = floor.first_cover()?;
+        floor.limits = self.limits(None, floor.started);
+        floor.show("rank");
+        floor.workshop.phases.enter(Phase::Propose);
+        let ranked = floor.rank(cover)?;
+        floor.workshop.phases.leave();
+        let parts = floor.engine(&ranked.selection, &|proofs| self.facts(None, proofs, &[]))?;
+        let of_step =
+            |step: &eggine_runtime::Step| parts.manifest.kernels[step.kernel].predicted_ns;
+        *predicted = Some(PredictedReport {
+            chip: floor.costs.chip().name().to_owned(),
+            n_ranked: ranked.n_ranked,
+            predicted_ns: parts.plan.steps.iter().filter_map(of_step).sum(),
+        });
+        let finished = !floor.interrupt.load(Ordering::SeqCst);
+        Ok(Found { parts, comparison: None, search: None, finished })
+    }
+
+    /// Assembles the engine for the job's targets; says what was done.
+    fn add_code(
+        &self,
+        floor: &mut Floor<'_>,
+        parts: &mut EngineParts,
+    ) -> Result<Option<String>, CompileError> {
+        if self.job.code.is_empty() {
+            return Ok(None);
+        }
+        floor.show("machine code");
+        let assembler = Assembler::find_or_driver(None, Path::new("."));
+        let targets = &self.job.code;
+        floor.workshop.phases.time(Phase::Assemble, |_| add_code(parts, targets, &assembler))?;
+        let names: Vec<&str> = targets.iter().map(|target| target.name()).collect();
+        Ok(Some(match assembler.makes_code() {
+            true => format!("{} by {assembler}", names.join(", ")),
+            false => format!("none: left to {assembler}"),
         }))
     }
 
@@ -584,6 +647,7 @@ impl Compilation<'_> {
             model_hash: self.model_hash.clone(),
             target: self.job.target.clone(),
             device,
+            predicted_for: self.job.chip.map(|chip| chip.name().to_owned()),
             options: self.job.options(),
             n_model_nodes: self.imported.model.n_nodes,
             inputs: specs(&self.imported.inputs),

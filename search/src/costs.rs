@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use eggine_codegen_ptx::{Chip, first_schedule, predict};
+use eggine_codegen_ptx::{Chip, first_choices, predict};
 use eggine_ir::{Region, Schedule};
 use eggine_rewrite::RegionCost;
 use serde::{Deserialize, Serialize};
@@ -94,9 +94,10 @@ impl Costs {
 
     /// Predicted time of a region under its first schedule.
     pub fn predict_ns(&self, region: &Region) -> Option<f64> {
-        let schedule = first_schedule(region)?;
+        let choices = first_choices(region, &self.chip);
+        let (_, schedule, prediction) = choices.first()?;
         let scale = self.scale.get(schedule.family()).copied().unwrap_or(1.0);
-        Some(scale * predict(region, &schedule, &self.chip)?.ns)
+        Some(scale * prediction.ns)
     }
 
     /// Predicted time of a region under a schedule; infinite if the family cannot do it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use eggine_codegen_ptx::{Chip, Target};
 use eggine_rewrite::rule_file::{CheckedRules, Fuel};
 use eggine_runtime::DeviceSpec;
 
@@ -65,6 +66,11 @@ pub struct Job {
     pub evidence: Option<PathBuf>,
     /// PTX target, such as `sm_80`.
     pub target: String,
+    /// Targets that the engine has machine code for besides, where there is an assembler.
+    pub code: Vec<Target>,
+    /// Chip whose static model ranks schedules instead of measurements on the device, which then only
+    /// verifies.
+    pub chip: Option<Chip>,
     /// Whether rules that hold over the reals only may be used.
     pub fast_math: bool,
     /// The user's rules, which have passed the check. Those that hold over the reals only are used only
@@ -111,6 +117,8 @@ impl Job {
             device_threads: None,
             evidence: None,
             target: "sm_80".into(),
+            code: Vec::new(),
+            chip: None,
             fast_math: false,
             rules: CheckedRules::default(),
             rule_fuel: None,
@@ -139,6 +147,9 @@ impl Job {
         let mut set = |name: &str, value: String| drop(options.insert(name.to_owned(), value));
         if self.objective != Objective::Latency {
             set("objective", format!("{:?}", self.objective).to_lowercase());
+        }
+        if let Some(chip) = &self.chip {
+            set("device", format!("model:{}", chip.name()));
         }
         if self.strategy != Strategy::Swarm {
             set("strategy", format!("{:?}", self.strategy).to_lowercase());

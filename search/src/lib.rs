@@ -2,7 +2,9 @@
 
 pub mod agents;
 pub mod assemble;
+mod calibrate;
 mod compile;
+mod complete;
 mod costs;
 pub mod evidence;
 mod floor;
@@ -13,14 +15,22 @@ mod phases;
 mod progress;
 mod race;
 mod random;
+mod rank;
 mod recipe;
 mod report;
 mod select;
+mod selftest;
 pub mod swarm;
+mod targets;
 mod user_rules;
 pub mod workshop;
 
+pub use calibrate::{
+    CalibrateError, Calibration, Constant, Probe, calibrate, calibrated, chip_of,
+    keep as keep_calibration,
+};
 pub use compile::{CompileError, compile};
+pub use complete::{TuneError, TuneJob, TuneReport, complete};
 pub use costs::{Costs, CostsRecord};
 pub use job::{Budget, Job, Objective};
 pub use moves::{CodegenMoves, OTHER_FAMILY, other_families};
@@ -28,5 +38,7 @@ pub use phases::{Phase, PhaseReport, Phases};
 pub use progress::{Progress, ProgressMode, Snapshot};
 pub use race::random_input;
 pub use random::SplitMix;
-pub use report::{Report, SearchReport, Speedup};
+pub use report::{PredictedReport, Report, SearchReport, Speedup};
+pub use selftest::{SelfTest, regions_of, selftest};
 pub use swarm::Strategy;
+pub use targets::{add_code, oldest, parse_targets};

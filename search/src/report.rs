@@ -40,6 +40,10 @@ pub struct Report {
     pub verdicts: Vec<(String, u64)>,
     /// The first choice against this engine, if both were measured.
     pub comparison: Option<Speedup>,
+    /// What the static model was asked and says, if it ranked schedules instead of the device.
+    pub predicted: Option<PredictedReport>,
+    /// Targets of the machine code and what made it, or why there is none; nothing if none was asked for.
+    pub machine_code: Option<String>,
     /// What the job's limits did, a line each.
     pub constraints: Vec<String>,
     /// What the agents did, if there was a search.
@@ -52,6 +56,17 @@ pub struct Report {
     pub interrupted: bool,
     /// Where the time went.
     pub phases: PhaseReport,
+}
+
+/// What a ranking by the static model led to. No number of it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PredictedReport {
+    /// The chip: `h200`.
+    pub chip: String,
+    /// Schedules ranked.
+    pub n_ranked: u64,
+    /// Predicted time of all launches of one inference, in ns.
+    pub predicted_ns: f64,
 }
 
 /// Time of the budget-0 engine over time of the engine that was written.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use eggine::codegen::Chip;
 use eggine::rewrite::rule_file::Fuel;
 use eggine::runtime::DeviceSpec;
 use eggine::search::{Budget, Job, Objective, ProgressMode, Report, Strategy};
@@ -18,9 +19,11 @@ pub(crate) struct Args {
     /// The engine to write.
     #[arg(short, long, value_name = "ENGINE")]
     output: PathBuf,
-    /// Device to verify and measure on: cpu, or cuda:N for a GPU.
-    #[arg(long, default_value_t)]
-    device: DeviceSpec,
+    /// Device to verify and measure on: cpu, or cuda:N for a GPU; or model:CHIP (such as model:h200), to rank schedules by the
+    /// static model of a chip that is not here: the budget counts schedules ranked, kernels are verified
+    /// on the cpu device, and every time is predicted.
+    #[arg(long, default_value = "cpu")]
+    device: Place,
     /// A time (60s, 2m), a number of measurements, or 0: the first choice, verified but unmeasured.
     #[arg(long, default_value = "0", value_parser = super::parse_budget)]
     budget: Budget,
@@ -39,9 +42,10 @@ pub(crate) struct Args {
     /// Write the PTX of every kernel into this folder.
     #[arg(long, value_name = "DIR")]
     emit_ptx: Option<PathBuf>,
-    /// PTX target.
-    #[arg(long, default_value = "sm_80")]
-    target: String,
+    /// Targets, separated by commas: the PTX is of the oldest, and where there is an assembler the engine
+    /// has machine code for each [default: PTX for sm_80 alone; with a model of a chip, its code too].
+    #[arg(long, value_name = "TARGETS")]
+    target: Option<String>,
     /// Threads of the compiler; does not change the result [default: one per core].
     #[arg(long)]
     threads: Option<usize>,
@@ -124,9 +128,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         }
     }
     (job.budget, job.seed) = (args.budget, args.seed);
-    (job.device, job.threads, job.device_threads) =
-        (args.device, args.threads, args.device_threads);
-    (job.target, job.fast_math) = (args.target.clone(), args.fast_math);
+    (job.threads, job.device_threads) = (args.threads, args.device_threads);
+    match &args.device {
+        Place::Device(device) => job.device = *device,
+        Place::Model(chip) => {
+            job.chip = Some(*chip);
+            job.code.extend(chip.target());
+        }
+    }
+    if let Some(text) = &args.target {
+        job.code = eggine::search::parse_targets(text)?;
+        let oldest = eggine::search::oldest(&job.code).ok_or("--target names no target")?;
+        job.target = oldest.name().to_owned();
+    }
+    job.fast_math = args.fast_math;
     (job.agents, job.lessons) = (args.agents.clone(), !args.no_lessons);
     job.race = args.race;
     job.resume = args.resume;
@@ -163,6 +178,26 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         false => print(&report),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where schedules are judged.
+#[derive(Clone, Debug)]
+enum Place {
+    /// On a device of this machine.
+    Device(DeviceSpec),
+    /// By the static model of a chip.
+    Model(Chip),
+}
+
+impl std::str::FromStr for Place {
+    type Err = CliError;
+
+    fn from_str(text: &str) -> Result<Self, CliError> {
+        Ok(match text.strip_prefix("model:") {
+            Some(chip) => Place::Model(Chip::gpu(chip)?),
+            None => Place::Device(text.parse()?),
+        })
+    }
 }
 
 /// A number above 0, up to 1.
@@ -220,6 +255,17 @@ fn print(report: &Report) {
     }
     if !report.missed.is_empty() {
         println!("  measured anew: {}", report.missed.join("; "));
+    }
+    if let Some(predicted) = &report.predicted {
+        println!(
+            "  {} schedules ranked by the static model of {}: {:.3} ms predicted, nothing measured",
+            predicted.n_ranked,
+            predicted.chip,
+            predicted.predicted_ns / 1e6
+        );
+    }
+    if let Some(code) = &report.machine_code {
+        println!("  machine code: {code}");
     }
     if let Some(comparison) = &report.comparison {
         println!(

@@ -44,6 +44,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
             println!("    {line}");
         }
         println!("  schedule {} (proposed by {})", record.schedule, record.agent);
+        match (record.measured_ns, record.predicted_ns, &engine.manifest.predicted_for) {
+            (Some(ns), ..) => println!("  {:.3} ms measured", ns / 1e6),
+            (None, Some(ns), Some(chip)) => {
+                println!("  {:.6} ms predicted for {chip}, not measured", ns / 1e6)
+            }
+            (None, Some(ns), None) => println!("  {:.3} ms predicted, not measured", ns / 1e6),
+            (None, None, _) => {}
+        }
         let verdict = record.verdict.as_deref().unwrap_or("not verified");
         match record.error_ratio {
             Some(ratio) => println!("  {verdict}: largest error {ratio:.3} of the bound\n"),

@@ -40,8 +40,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         "model    {} ({} nodes), made by eggine {}",
         manifest.model, manifest.n_model_nodes, manifest.eggine_version
     );
-    let device = manifest.device.as_deref().unwrap_or("none: times are predicted");
-    println!("target   {}, measured on {device}", manifest.target);
+    let measured = match (&manifest.device, &manifest.predicted_for) {
+        (Some(device), _) => format!("measured on {device}"),
+        (None, Some(chip)) => format!("predicted for {chip}: nothing was measured"),
+        (None, None) => "measured on none: times are predicted".into(),
+    };
+    println!("target   {}, {measured}", manifest.target);
+    for code in &manifest.code {
+        let n_bytes: u64 = code.cubin_bytes.iter().sum();
+        println!("code     {}, {n_bytes} bytes by {}", code.target, code.assembler);
+    }
     for (kind, specs) in [("input", engine.inputs()), ("output", engine.outputs())] {
         for spec in specs {
             println!("{kind:<8} {}: {}", spec.name, spec.ty());
@@ -61,7 +69,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         let n_launches = engine.plan.steps.iter().filter(|step| step.kernel == kernel).count();
         let time = match (record.measured_ns, record.predicted_ns) {
             (Some(ns), _) => format!("{:.3} ms measured", ns / 1e6),
-            (None, Some(ns)) => format!("{:.3} ms predicted", ns / 1e6),
+            (None, Some(ns)) => match &manifest.predicted_for {
+                Some(chip) => format!("{:.6} ms predicted for {chip}", ns / 1e6),
+                None => format!("{:.3} ms predicted", ns / 1e6),
+            },
             (None, None) => "no time known".into(),
         };
         let verdict = record.verdict.as_deref().unwrap_or("not verified");

@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod evidence;
+mod hardware;
+mod kill9;
+mod predicted;
 mod rules;
 mod tutorial;
-
-mod evidence;
-mod kill9;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

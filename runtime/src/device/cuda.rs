@@ -152,6 +152,10 @@ impl Device for CudaDevice {
         }
     }
 
+    fn architecture(&self) -> Option<u32> {
+        Some(self.facts.sm.unsigned_abs())
+    }
+
     fn alloc(&mut self, n_bytes: usize) -> Result<DevicePtr, DeviceError> {
         let live = self.fresh()?;
         let mut address = 0;

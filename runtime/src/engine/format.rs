@@ -18,8 +18,9 @@ use bytes::Bytes;
 
 use super::EngineError;
 
-/// The format that this crate reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+/// The newest format that this crate reads. What it writes has the least version that can hold it: 2 has
+/// machine code, 1 has not.
+pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"\x8eEGGINE\n";
 const HEADER_BYTES: usize = 56;
@@ -41,6 +42,8 @@ pub(super) enum Section {
     Evidence,
     Ptx(usize),
     Weights,
+    /// Machine code of all kernels for one target.
+    Code(usize),
 }
 
 impl Section {
@@ -53,6 +56,7 @@ impl Section {
             Section::Evidence => (5, 0),
             Section::Ptx(kernel) => (6, u32::try_from(kernel).expect("fewer than 2³² kernels")),
             Section::Weights => (7, 0),
+            Section::Code(target) => (8, u32::try_from(target).expect("fewer than 2³² targets")),
         }
     }
 
@@ -65,6 +69,7 @@ impl Section {
             (5, 0) => Some(Section::Evidence),
             (6, kernel) => Some(Section::Ptx(kernel as usize)),
             (7, 0) => Some(Section::Weights),
+            (8, target) => Some(Section::Code(target as usize)),
             _ => None,
         }
     }
@@ -84,6 +89,7 @@ impl fmt::Display for Section {
             Section::Evidence => f.write_str("section `evidence`"),
             Section::Ptx(kernel) => write!(f, "section `ptx {kernel}`"),
             Section::Weights => f.write_str("section `weights`"),
+            Section::Code(target) => write!(f, "section `code {target}`"),
         }
     }
 }
@@ -122,7 +128,8 @@ pub(super) fn lay_out(sections: &[(Section, Bytes)]) -> Vec<Bytes> {
     }
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend(MAGIC);
-    header.extend(FORMAT_VERSION.to_le_bytes());
+    let has_code = sections.iter().any(|(section, _)| matches!(section, Section::Code(_)));
+    header.extend(if has_code { 2u32 } else { 1 }.to_le_bytes());
     header.extend((sections.len() as u32).to_le_bytes());
     header.extend(at.to_le_bytes());
     header.extend(table_hash(&header, &table));

@@ -23,6 +23,12 @@ pub struct Manifest {
     pub eggine_version: String,
     /// Number of nodes in the model, before folding.
     pub n_model_nodes: usize,
+    /// Chip whose static model ranked the schedules, if none was measured: `h200`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_for: Option<String>,
+    /// Machine code besides the PTX, one record a target.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code: Vec<CodeRecord>,
     /// How the arena was planned.
     pub arena: ArenaRecord,
     /// One record a kernel, in the plan's order.
@@ -61,6 +67,17 @@ pub struct AgentRecord {
     pub n_better: u64,
     /// Time that these save in one inference, in ns.
     pub saved_ns: u64,
+}
+
+/// Machine code of all kernels for one target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeRecord {
+    /// What it runs on: `sm_90a`.
+    pub target: String,
+    /// What made it: `nvPTXCompiler 13.0`.
+    pub assembler: String,
+    /// Sizes of the kernels' cubins, in the plan's order.
+    pub cubin_bytes: Vec<u64>,
 }
 
 /// How well the arena was planned.

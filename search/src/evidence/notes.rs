@@ -15,6 +15,8 @@ pub enum Note {
     Lessons,
     /// How the engine of a finished search is made, as JSON.
     Recipe,
+    /// Measured constants of a device, as JSON; in the place of a job stands the device's identity.
+    Calibration,
 }
 
 impl Note {
@@ -22,6 +24,7 @@ impl Note {
         match self {
             Note::Lessons => "lessons",
             Note::Recipe => "recipe",
+            Note::Calibration => "calibration",
         }
     }
 }
