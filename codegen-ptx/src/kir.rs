@@ -13,12 +13,14 @@ pub mod eval;
 pub mod fold;
 pub mod parse;
 pub mod range;
+mod steps;
 pub mod text;
 pub mod uniform;
 pub mod verify;
 
 pub use builder::Builder;
 pub use parse::parse;
+pub use steps::steps_bound;
 pub use verify::verify;
 
 use cranelift_entity::{PrimaryMap, entity_impl};

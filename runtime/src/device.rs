@@ -10,8 +10,11 @@ mod spec;
 
 pub use cpu::{Checking, CpuDevice, CpuOptions};
 pub use cuda::CudaDevice;
-pub use fake::{FakeClock, FakeDevice, FakeKernel, FakeMemory};
+pub use fake::{FakeClock, FakeDevice, FakeKernel, FakeLateWork, FakeMemory};
 pub use spec::{DeviceSpec, UnknownDevice, open, open_with};
+
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -45,6 +48,17 @@ pub struct DeviceInfo {
     pub n_threads: usize,
     /// Whether an access outside of an allocation is a fault, to the byte.
     pub checks_bounds: bool,
+}
+
+/// What no kernel can exceed: a generous upper bound of the hardware's rates, for the roofline floor
+/// below which a time is not believed. A rate of 0 is not known, and bounds nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Peak {
+    /// Floating-point operations (a fused multiply-add is two) per ns of the whole device.
+    pub flops_per_ns: f64,
+    /// Bytes per ns between processors and the nearest cache, loads and stores together: what a warm
+    /// kernel cannot exceed.
+    pub bytes_per_ns: f64,
 }
 
 /// One kernel launch with its arguments bound.
@@ -223,6 +237,31 @@ pub trait Device: Send {
     ///
     /// As [`launch`](Self::launch); what was measured before stays appended.
     fn time(&mut self, launches: &[Launch], elapsed_ns: &mut Vec<u64>) -> Result<(), DeviceError>;
+
+    /// The host's clock, in nanoseconds since some fixed moment: the witness against which the device's
+    /// own clock is held.
+    fn host_ns(&mut self) -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let elapsed = START.get_or_init(Instant::now).elapsed();
+        u64::try_from(elapsed.as_nanos()).expect("a process lives less than 500 years")
+    }
+
+    /// What no kernel can exceed.
+    fn peak(&self) -> Peak {
+        Peak::default()
+    }
+
+    /// Bounds the instructions of each block of the launches that follow, on a device that can stop a
+    /// kernel that does not end; `None`: the device's own limit.
+    fn limit_steps(&mut self, n_steps: Option<u64>) {
+        let _ = n_steps;
+    }
+
+    /// Empties the caches, so that the next launch finds its operands in memory only. `false`: the
+    /// device cannot, and what is timed next is warm.
+    fn evict_caches(&mut self) -> bool {
+        false
+    }
 }
 
 /// What can go wrong on a device.

@@ -5,10 +5,12 @@
 //! constant per run costs both the same. Each round gives one ratio, `(A₁+A₂)/(B₁+B₂)`; the median of
 //! the rounds' ratios is the result, and resampling the rounds gives its 95 % interval.
 
+mod floor;
 mod measure;
 mod statistics;
 
-pub use measure::{Measured, measure};
+pub use floor::LeastWork;
+pub use measure::{Distrust, Measured, measure};
 pub use statistics::{Interval, median};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,11 @@ pub struct TimingPlan {
     /// Enough is known when the half-width of the interval is this part of the median, or, in a race, when
     /// the two differ by less than this.
     pub half_width: f64,
+    /// What the host may wait for a launch beyond the device's time: the launch itself, and waiting for
+    /// its end.
+    pub host_slack_ns: u64,
+    /// Whether a kernel that wins (or is the first) is also timed once with empty caches.
+    pub cold: bool,
     /// A challenger whose mean is so many times the incumbent's is given up.
     pub give_up_ratio: f64,
     /// Of the resampling.
@@ -47,6 +54,9 @@ impl Default for TimingPlan {
             budget_ns: 200_000_000,
             floor_ns: 0,
             half_width: 0.005,
+            // Ten times what a launch and a synchronisation cost on a GPU.
+            host_slack_ns: 50_000,
+            cold: true,
             give_up_ratio: 2.0,
             seed: 0,
         }
@@ -129,6 +139,16 @@ impl Timing {
         }
         let (first, last) = (median(&samples[..third]), median(&samples[samples.len() - third..]));
         first.zip(last).is_some_and(|(first, last)| first.max(last) > DRIFT_RATIO * first.min(last))
+    }
+
+    /// Why most samples are not believed; `None` if at least half are.
+    pub fn rejection(&self) -> Option<Rejection> {
+        use Rejection::{FasterThanPossible, NotPositive, Outlier};
+        if self.samples_ns.is_empty() || self.verdict() != TimingVerdict::MostlyRejected {
+            return None;
+        }
+        let count = |wanted| self.rejected.iter().filter(|(_, reason)| *reason == wanted).count();
+        [NotPositive, FasterThanPossible, Outlier].into_iter().rev().max_by_key(|&it| count(it))
     }
 
     /// Whether the median can be believed.

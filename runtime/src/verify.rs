@@ -7,13 +7,14 @@
 //! only when the device itself is broken.
 
 pub mod bound;
+mod corpus;
 mod inputs;
-
 mod judge;
 mod oracle;
 mod resident;
 
 pub use bound::Reference;
+pub use corpus::{Counterexample, shrink};
 pub(crate) use inputs::Random;
 pub use inputs::{Family, generate_inputs};
 pub use oracle::{Oracle, OracleCache};
@@ -72,11 +73,27 @@ pub struct VerifyOptions {
     /// Width of the poisoned band before and behind each buffer, a multiple of 256. Not used on a
     /// device that checks bounds: there a band would hide what the device sees.
     pub guard_bytes: usize,
+    /// Inputs that once showed a kernel of such a region to be wrong; those whose types are the
+    /// region's are run after the families.
+    pub corpus: Vec<Counterexample>,
+    /// Most instructions of a block (in the device's count), from what the kernel should need; `None`:
+    /// the device's own limit.
+    pub step_limit: Option<u64>,
+    /// Most memory that the candidate's buffers may take together, guard bands included.
+    pub memory_bytes: usize,
 }
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        Self { families: Family::ALL.to_vec(), seed: 0, guard_bytes: 4096 }
+        Self {
+            families: Family::ALL.to_vec(),
+            seed: 0,
+            guard_bytes: 4096,
+            corpus: Vec::new(),
+            step_limit: None,
+            // A sixteenth of the largest device's memory; no layer of a model that runs comes near.
+            memory_bytes: 8 << 30,
+        }
     }
 }
 
@@ -90,6 +107,11 @@ pub enum Verdict {
     DoesNotLoad {
         /// In the device's words.
         reason: String,
+    },
+    /// Its buffers do not fit into memory, or into what a candidate may take.
+    DoesNotFit {
+        /// What was asked for last.
+        n_bytes: usize,
     },
     /// The kernel trapped, hung, or accessed what is not its own.
     Faults {
@@ -149,6 +171,14 @@ pub enum Verdict {
         /// The first of them.
         worst: Worst,
     },
+    /// Right at the region's own extents, wrong at neighbouring ones, where tiles are ragged: what the
+    /// family emits under this schedule cannot be trusted.
+    FailsNearby {
+        /// The neighbouring region's inputs, as types.
+        extents: String,
+        /// What was found there.
+        found: Box<Verdict>,
+    },
 }
 
 /// One element of an output that differs. Numbers are text, since some are NaN.
@@ -175,12 +205,54 @@ impl Verdict {
         match self {
             Verdict::Accepted => "accepted",
             Verdict::DoesNotLoad { .. } => "does-not-load",
+            Verdict::DoesNotFit { .. } => "does-not-fit",
             Verdict::Faults { .. } => "faults",
             Verdict::Unwritten { .. } => "unwritten",
             Verdict::WritesOutside { .. } => "writes-outside",
             Verdict::ModifiesInput { .. } => "modifies-input",
             Verdict::Inaccurate { .. } => "inaccurate",
             Verdict::WrongKind { .. } => "wrong-kind",
+            Verdict::FailsNearby { .. } => "fails-nearby",
+        }
+    }
+
+    /// Every kind that [`name`](Self::name) gives: a verdict of any other kind was written by another
+    /// program, and nobody may guess what it means.
+    pub const NAMES: &'static [&'static str] = &[
+        "accepted",
+        "does-not-load",
+        "does-not-fit",
+        "faults",
+        "unwritten",
+        "writes-outside",
+        "modifies-input",
+        "inaccurate",
+        "wrong-kind",
+        "fails-nearby",
+    ];
+
+    /// Whether running the kernel again could harm the search: it hung, trapped, exhausted memory or
+    /// wrote over what is not its own.
+    pub fn is_dangerous(&self) -> bool {
+        match self {
+            Verdict::Faults { .. } | Verdict::DoesNotFit { .. } | Verdict::WritesOutside { .. } => {
+                true
+            }
+            Verdict::FailsNearby { found, .. } => found.is_dangerous(),
+            _ => false,
+        }
+    }
+
+    /// The inputs that showed it, if inputs did.
+    pub fn family(&self) -> Option<Family> {
+        match self {
+            Verdict::Faults { family, .. }
+            | Verdict::Unwritten { family, .. }
+            | Verdict::WritesOutside { family, .. }
+            | Verdict::ModifiesInput { family, .. }
+            | Verdict::Inaccurate { family, .. }
+            | Verdict::WrongKind { family, .. } => Some(*family),
+            _ => None,
         }
     }
 }
@@ -190,6 +262,12 @@ impl std::fmt::Display for Verdict {
         match self {
             Verdict::Accepted => f.write_str("accepted"),
             Verdict::DoesNotLoad { reason } => write!(f, "does not load: {reason}"),
+            Verdict::DoesNotFit { n_bytes } => {
+                write!(f, "does not fit: no memory for a buffer of {n_bytes} bytes")
+            }
+            Verdict::FailsNearby { extents, found } => {
+                write!(f, "fails at neighbouring extents ({extents}): {found}")
+            }
             Verdict::Faults { family, reason } => write!(f, "faults on {family} inputs: {reason}"),
             Verdict::Unwritten { family, output, n_elems, first_index } => {
                 write!(
@@ -290,15 +368,11 @@ pub fn verify(
     oracles: &OracleCache,
     options: &VerifyOptions,
 ) -> Result<Verification, DeviceError> {
-    let mut verification =
-        Verification { verdict: Verdict::Accepted, seed: options.seed, families: Vec::new() };
-    let mut resident = match Resident::new(device, region, candidate, options.guard_bytes) {
+    let mut resident = match Resident::load(device, region, candidate, options)? {
         Ok(resident) => resident,
-        Err(DeviceError::Load { reason }) => {
-            verification.verdict = Verdict::DoesNotLoad { reason };
-            return Ok(verification);
+        Err(verdict) => {
+            return Ok(Verification { verdict, seed: options.seed, families: Vec::new() });
         }
-        Err(err) => return Err(err),
     };
     let result = verify_resident(device, region, key, &mut resident, oracles, options);
     resident.free(device)?;
@@ -320,31 +394,60 @@ pub fn verify_resident(
 ) -> Result<Verification, DeviceError> {
     let mut verification =
         Verification { verdict: Verdict::Accepted, seed: options.seed, families: Vec::new() };
-    let seed = options.seed;
-    for &family in &options.families {
-        let oracle = oracles.get(region, key, family, seed);
-        resident.write_inputs(device, &oracle.inputs)?;
-        resident.poison_outputs(device, family)?;
-        let ran = device.launch(resident.launch()).and_then(|()| device.synchronize());
-        if let Err(err) = ran {
-            verification.verdict = Verdict::Faults { family, reason: err.to_string() };
-            return Ok(verification);
-        }
-        if let Some((buffer, at_byte)) = resident.broken_guard(device)? {
-            verification.verdict = Verdict::WritesOutside { family, buffer, at_byte };
-            return Ok(verification);
-        }
-        if let Some((buffer, at_byte)) = resident.modified_input(device)? {
-            verification.verdict = Verdict::ModifiesInput { family, buffer, at_byte };
-            return Ok(verification);
-        }
-        let outputs = resident.read_outputs(device)?;
-        let Judgement { result, verdict } = judge(family, &oracle, &outputs);
-        verification.families.push(result);
+    let generated = options.families.iter().map(|&family| (family, None));
+    let (graph, families) = (&region.graph, &options.families);
+    let kept = (options.corpus.iter())
+        .filter(|kept| kept.fits(graph) && !kept.is_among(graph, families, options.seed));
+    let kept = kept.map(|kept| (kept.family(), Some(kept)));
+    device.limit_steps(options.step_limit);
+    for (family, kept) in generated.chain(kept) {
+        let oracle = match kept {
+            None => oracles.get(region, key, family, options.seed),
+            Some(kept) => oracles.get_kept(region, key, kept),
+        };
+        let found = run_once(device, resident, family, &oracle);
+        let (result, verdict) = match found {
+            Ok(found) => found,
+            Err(err) => {
+                device.limit_steps(None);
+                return Err(err);
+            }
+        };
+        verification.families.extend(result);
         if !verdict.accepted() {
             verification.verdict = verdict;
-            return Ok(verification);
+            break;
         }
     }
+    device.limit_steps(None);
     Ok(verification)
+}
+
+/// One run on poisoned outputs, and everything that is looked at after it.
+fn run_once(
+    device: &mut dyn Device,
+    resident: &mut Resident<'_>,
+    family: Family,
+    oracle: &Oracle,
+) -> Result<(Option<FamilyResult>, Verdict), DeviceError> {
+    match resident.write_inputs(device, &oracle.inputs) {
+        Err(DeviceError::OutOfMemory { n_bytes }) => {
+            return Ok((None, Verdict::DoesNotFit { n_bytes }));
+        }
+        other => other?,
+    }
+    resident.poison_outputs(device, family)?;
+    let ran = device.launch(resident.launch()).and_then(|()| device.synchronize());
+    if let Err(err) = ran {
+        return Ok((None, Verdict::Faults { family, reason: err.to_string() }));
+    }
+    if let Some((buffer, at_byte)) = resident.broken_guard(device)? {
+        return Ok((None, Verdict::WritesOutside { family, buffer, at_byte }));
+    }
+    if let Some((buffer, at_byte)) = resident.modified_input(device)? {
+        return Ok((None, Verdict::ModifiesInput { family, buffer, at_byte }));
+    }
+    let outputs = resident.read_outputs(device)?;
+    let Judgement { result, verdict } = judge(family, oracle, &outputs);
+    Ok((Some(result), verdict))
 }

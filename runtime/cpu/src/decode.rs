@@ -14,6 +14,10 @@ use crate::outer::{CHUNK_VECTORS, Chunk, FmaBlock, Group, Outer, Regular, Side, 
 use crate::program::{Constant, Ctx, Flow, NO_GUARD, Program, SLOT_BYTES, Uop, UopInfo};
 use crate::simd::{self, Simd};
 
+/// Shared memory of a block on the largest device that we emit for: 227 KiB (compute capability 9.0,
+/// CUDA C++ Programming Guide, table of technical specifications).
+const MAX_SHARED_BYTES: u64 = 227 << 10;
+
 /// Bytes between shared arrays in checking mode, which belong to none.
 const RED_ZONE_BYTES: u32 = 256;
 
@@ -89,6 +93,10 @@ pub(crate) fn decode(entry: &Entry, lines: &[u32], variant: Variant) -> Result<P
                 _ => return Err(LoadError::Label { kernel: entry.name.clone(), label: label.0 }),
             }
         }
+    }
+    let shared_bytes = entry.shared.iter().map(|array| u64::from(array.n_bytes)).sum::<u64>();
+    if shared_bytes > MAX_SHARED_BYTES {
+        return Err(LoadError::Shared { kernel: entry.name.clone(), n_bytes: shared_bytes });
     }
     let plans = if variant.is_instrumented { Vec::new() } else { fuse::plan(&source) };
     let layout = Layout::new(&source, &source_lines, &plans);

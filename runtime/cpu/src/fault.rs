@@ -30,6 +30,14 @@ pub enum LoadError {
         /// Number of the label.
         label: u32,
     },
+    /// More shared memory than any device has.
+    #[error("kernel `{kernel}`: {n_bytes} bytes of shared memory; a block can have 232448")]
+    Shared {
+        /// Entry.
+        kernel: String,
+        /// Of all arrays.
+        n_bytes: u64,
+    },
     /// Control can run past the last instruction.
     #[error("kernel `{kernel}`: control reaches the end of the body")]
     End {

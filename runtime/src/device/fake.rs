@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Device, DeviceError, DeviceInfo, DevicePtr, Launch, ModuleId};
+use super::{Device, DeviceError, DeviceInfo, DevicePtr, Launch, ModuleId, Peak};
 
 /// What a fake kernel does: memory, parameters, and how many times this kernel ran before.
 pub type FakeKernel =
@@ -14,11 +14,16 @@ pub type FakeKernel =
 /// How long a launch seems to take: name of the kernel, and how many times it ran before.
 pub type FakeClock = Box<dyn FnMut(&str, u64) -> u64 + Send>;
 
+/// Work that a fake kernel left behind: it is done when everything is waited for.
+pub type FakeLateWork = Box<dyn FnOnce(&mut FakeMemory) + Send>;
+
 /// Memory of a [`FakeDevice`]: allocations far apart, so that nothing overflows into a neighbour.
 #[derive(Default)]
 pub struct FakeMemory {
     allocations: BTreeMap<u64, Vec<u8>>,
     next: u64,
+    late: Vec<FakeLateWork>,
+    capacity_bytes: Option<usize>,
 }
 
 /// Distance between the ends of neighbouring allocations.
@@ -33,6 +38,12 @@ impl FakeMemory {
         let start = usize::try_from(address - base).map_err(|_| bad.clone())?;
         let end = start.checked_add(n_bytes).ok_or_else(|| bad.clone())?;
         bytes.get_mut(start..end).ok_or(bad)
+    }
+
+    /// Leaves work to a later moment, as a kernel does that launches onto another stream: it is not done
+    /// when the launch's clock stops, but when everything is waited for.
+    pub fn later(&mut self, work: impl FnOnce(&mut FakeMemory) + Send + 'static) {
+        self.late.push(Box::new(work));
     }
 
     /// Reads elements.
@@ -83,6 +94,9 @@ pub struct FakeDevice {
     memory: FakeMemory,
     kernels: BTreeMap<String, (FakeKernel, u64)>,
     clock: FakeClock,
+    host_clock: Option<FakeClock>,
+    host_ns: u64,
+    peak: Peak,
     modules: BTreeMap<u32, String>,
     next_module: u32,
 }
@@ -100,6 +114,9 @@ impl FakeDevice {
             memory: FakeMemory { next: 0x1000_0000, ..FakeMemory::default() },
             kernels: BTreeMap::new(),
             clock: Box::new(|_, _| 1000),
+            host_clock: None,
+            host_ns: 0,
+            peak: Peak::default(),
             modules: BTreeMap::new(),
             next_module: 0,
         }
@@ -118,6 +135,28 @@ impl FakeDevice {
     /// Replaces the clock.
     pub fn clock(&mut self, clock: impl FnMut(&str, u64) -> u64 + Send + 'static) -> &mut Self {
         self.clock = Box::new(clock);
+        self
+    }
+
+    /// Replaces the host's clock, which otherwise agrees with the device's: how long the host waits for a
+    /// launch, from before it until everything is done.
+    pub fn host_clock(
+        &mut self,
+        clock: impl FnMut(&str, u64) -> u64 + Send + 'static,
+    ) -> &mut Self {
+        self.host_clock = Some(Box::new(clock));
+        self
+    }
+
+    /// Replaces what no kernel can exceed.
+    pub fn set_peak(&mut self, peak: Peak) -> &mut Self {
+        self.peak = peak;
+        self
+    }
+
+    /// Gives the device so many bytes of memory.
+    pub fn set_capacity(&mut self, n_bytes: usize) -> &mut Self {
+        self.memory.capacity_bytes = Some(n_bytes);
         self
     }
 
@@ -143,6 +182,10 @@ impl Device for FakeDevice {
     }
 
     fn alloc(&mut self, n_bytes: usize) -> Result<DevicePtr, DeviceError> {
+        let used: usize = self.memory.allocations.values().map(Vec::len).sum();
+        if self.memory.capacity_bytes.is_some_and(|capacity| used + n_bytes > capacity) {
+            return Err(DeviceError::OutOfMemory { n_bytes });
+        }
         let base = self.memory.next;
         self.memory.next = (base + n_bytes as u64 + GAP_BYTES).next_multiple_of(256);
         self.memory.allocations.insert(base, vec![0xCD; n_bytes]);
@@ -188,6 +231,9 @@ impl Device for FakeDevice {
     }
 
     fn synchronize(&mut self) -> Result<(), DeviceError> {
+        for work in std::mem::take(&mut self.memory.late) {
+            work(&mut self.memory);
+        }
         Ok(())
     }
 
@@ -205,8 +251,22 @@ impl Device for FakeDevice {
                 DeviceError::Fault { .. } => err,
                 other => DeviceError::Fault { entry: entry.clone(), reason: other.to_string() },
             })?;
-            elapsed_ns.push((self.clock)(entry, nth));
+            let device_ns = (self.clock)(entry, nth);
+            elapsed_ns.push(device_ns);
+            self.host_ns += self.host_clock.as_mut().map_or(device_ns, |clock| clock(entry, nth));
         }
         Ok(())
+    }
+
+    fn host_ns(&mut self) -> u64 {
+        self.host_ns
+    }
+
+    fn peak(&self) -> Peak {
+        self.peak
+    }
+
+    fn evict_caches(&mut self) -> bool {
+        true
     }
 }

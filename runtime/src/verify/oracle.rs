@@ -6,6 +6,7 @@ use eggine_ir::{Region, Tensor};
 use indexmap::IndexMap;
 
 use super::bound::{self, Reference};
+use super::corpus::Counterexample;
 use super::inputs::{Family, generate_inputs};
 
 /// Inputs and what must come out.
@@ -22,7 +23,11 @@ pub struct Oracle {
 impl Oracle {
     /// Evaluates a region on inputs of a family.
     pub fn new(region: &Region, family: Family, seed: u64) -> Self {
-        let inputs = generate_inputs(&region.graph, family, seed);
+        Self::on(region, family, generate_inputs(&region.graph, family, seed))
+    }
+
+    /// Evaluates a region on given inputs, with the bounds of a family.
+    pub fn on(region: &Region, family: Family, inputs: Vec<Tensor>) -> Self {
         let outputs = bound::evaluate(&region.graph, &inputs, family);
         Self { inputs, outputs, moves_only: bound::moves_only(&region.graph) }
     }
@@ -61,6 +66,17 @@ impl OracleCache {
     /// The oracle of a region. `key` is the region's hash.
     pub fn get(&self, region: &Region, key: &str, family: Family, seed: u64) -> Arc<Oracle> {
         let key = (key.to_owned(), family, seed);
+        self.find(key, || Oracle::new(region, family, seed))
+    }
+
+    /// The oracle of a region on a counterexample, which fits it.
+    pub fn get_kept(&self, region: &Region, key: &str, kept: &Counterexample) -> Arc<Oracle> {
+        let family = kept.family();
+        let key = (format!("{key} kept"), family, kept.id());
+        self.find(key, || Oracle::on(region, family, kept.tensors(&region.graph)))
+    }
+
+    fn find(&self, key: Key, make: impl FnOnce() -> Oracle) -> Arc<Oracle> {
         let slot = {
             let mut slots = self.lock();
             // The most recently used is at the end.
@@ -68,7 +84,7 @@ impl OracleCache {
             slots.insert(key, Arc::clone(&slot));
             slot
         };
-        let oracle = Arc::clone(slot.get_or_init(|| Arc::new(Oracle::new(region, family, seed))));
+        let oracle = Arc::clone(slot.get_or_init(|| Arc::new(make())));
         self.trim();
         oracle
     }
