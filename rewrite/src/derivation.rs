@@ -41,6 +41,9 @@ pub struct SegmentProof {
     pub steps: Vec<Step>,
     /// What its kernels are said to compute.
     pub claims: Vec<Claim>,
+    /// The kernels of its cover put together again, with the inputs and outputs of `graph`: the rules are
+    /// true of this segment if both graphs compute the same, whatever the inputs.
+    pub cover: Graph,
 }
 
 /// Why a cover computes its model.

@@ -376,6 +376,7 @@ impl SegmentCover {
                 graph: segment.graph.clone(),
                 steps: segment.saturation.steps.clone(),
                 claims: Vec::new(),
+                cover: Graph::default(),
             }),
         };
         let mut claims = Vec::new();
@@ -385,10 +386,54 @@ impl SegmentCover {
         }
         cover.outputs = space.outputs.iter().map(|output| part_of[output]).collect();
         cover.attribute(segment, found, &part_of);
+        let inlined = cover.inlined(&segment.graph);
         if let Some(proof) = Arc::get_mut(&mut cover.proof) {
             proof.claims = claims;
+            proof.cover = inlined;
         }
         cover
+    }
+
+    /// The cover as one graph, with the inputs of the segment in order.
+    fn inlined(&self, segment: &Graph) -> Graph {
+        let mut graph = Graph::new("");
+        let mut given: BTreeMap<Value, Value> = BTreeMap::new();
+        for input in segment.inputs() {
+            let ty = segment.ty(input).clone();
+            let new = match &segment.nodes[input].kind {
+                NodeKind::Input { weight: true, .. } => graph.weight(ty),
+                _ => graph.input("", ty),
+            };
+            given.insert(input, new);
+        }
+        let mut values: Vec<Value> = Vec::with_capacity(self.parts.len());
+        for Part { ty, def } in &self.parts {
+            let value = match def {
+                PartDef::Given(value) => match (given.get(value), &segment.nodes[*value].kind) {
+                    (None, NodeKind::Const(tensor)) => graph.constant(tensor.clone()),
+                    (input, _) => *input.expect("a given tensor is an input or a constant"),
+                },
+                PartDef::Known { region, args } | PartDef::Kernel { region, args, .. } => {
+                    let args: Vec<Value> = args.iter().map(|&arg| values[arg]).collect();
+                    inline(&mut graph, &region.graph, &args)[0]
+                }
+                PartDef::View(of) => {
+                    let shape = ty.extents().iter().map(|&n| n as i64).collect();
+                    let attrs = eggine_ir::Attrs(vec![eggine_ir::Attr::Ints(shape)]);
+                    let viewed = graph.apply(eggine_ir::Op::Reshape, attrs, &[values[*of]]);
+                    viewed.expect("a view has the elements of what it views")
+                }
+                PartDef::Join(axis, parts) => {
+                    let parts: Vec<Value> = parts.iter().map(|&part| values[part]).collect();
+                    let attrs = eggine_ir::Attrs(vec![eggine_ir::Attr::Int(*axis as i64)]);
+                    let joined = graph.apply(eggine_ir::Op::Concat, attrs, &parts);
+                    joined.expect("parts of a join fit together")
+                }
+            };
+            values.push(value);
+        }
+        graph.outputs = self.outputs.iter().map(|&output| values[output]).collect();
+        graph
     }
 
     fn add(
@@ -531,6 +576,24 @@ fn values_of(space: &Space, found: &Found, comps: &[usize]) -> Vec<Value> {
     values.sort_unstable();
     values.dedup();
     values
+}
+
+/// Copies the operators of `piece` into `graph`, on the given arguments; returns its outputs.
+fn inline(graph: &mut Graph, piece: &Graph, args: &[Value]) -> Vec<Value> {
+    let mut args = args.iter();
+    let mut new: BTreeMap<Value, Value> = BTreeMap::new();
+    for (value, node) in piece.nodes.iter() {
+        let copy = match &node.kind {
+            NodeKind::Input { .. } => *args.next().expect("one argument for each input"),
+            NodeKind::Const(tensor) => graph.constant(tensor.clone()),
+            NodeKind::Apply(op, attrs, operands) => {
+                let operands: Vec<Value> = operands.iter().map(|operand| new[operand]).collect();
+                graph.apply(*op, attrs.clone(), &operands).expect("the piece is well-typed")
+            }
+        };
+        new.insert(value, copy);
+    }
+    piece.outputs.iter().map(|output| new[output]).collect()
 }
 
 /// The computation of a tensor that is known at compile time, down to the weights that it is made of.

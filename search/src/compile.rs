@@ -24,6 +24,7 @@ use crate::calibrate::{calibrated, chip_of};
 use crate::costs::Costs;
 use crate::evidence::{Evidence, EvidenceError, JobRecord, Note};
 use crate::floor::{Floor, Limits};
+use crate::gate::{GateError, check_texts};
 use crate::job::{Budget, Job, Objective};
 use crate::lessons::Lessons;
 use crate::phases::{Phase, Phases};
@@ -78,6 +79,9 @@ pub enum CompileError {
     /// Machine code.
     #[error("no machine code: {0}")]
     Code(#[from] eggine_codegen_ptx::assemble::AssembleError),
+    /// The rewritten model is not the model, or a kernel is not the one that was verified.
+    #[error(transparent)]
+    Gate(#[from] Box<GateError>),
     /// The target.
     #[error(transparent)]
     Target(#[from] eggine_codegen_ptx::target::UnknownTarget),
@@ -181,7 +185,8 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
     let open_device = || -> Result<Box<dyn Device>, DeviceError> {
         open_with(&job.device, cpu_options(device_threads(job)))
     };
-    let workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
+    let mut workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
+    workshop.remember()?;
     let chip = match job.chip {
         Some(chip) => chip,
         None => {
@@ -260,6 +265,7 @@ impl Compilation<'_> {
         let machine_code = self.add_code(floor, &mut parts)?;
         let search_s = search_started.elapsed().as_secs_f64();
         floor.show("assemble");
+        check_texts(&parts, &|ptx_hash| floor.is_verified(ptx_hash)).map_err(Box::new)?;
         floor.workshop.phases.time(Phase::Assemble, |_| Engine::write(output, &parts))?;
         floor.progress.finish();
         let counts = floor.workshop.counts;

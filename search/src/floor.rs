@@ -15,6 +15,7 @@ use rayon::prelude::*;
 
 use crate::compile::CompileError;
 use crate::costs::{Costs, CostsRecord};
+use crate::gate::Gate;
 use crate::moves::{CodegenMoves, OTHER_FAMILY, other_families};
 use crate::phases::Phase;
 use crate::progress::{Progress, Snapshot};
@@ -74,6 +75,7 @@ pub(crate) struct Floor<'a> {
     pub(crate) workshop: Workshop<'a>,
     pub(crate) costs: Costs,
     pub(crate) optimiser: Optimiser<'a>,
+    pub(crate) gate: Gate,
     /// Every region that was looked at; numbers are positions.
     pub(crate) subjects: Vec<Subject>,
     number_of: BTreeMap<String, usize>,
@@ -120,6 +122,7 @@ impl<'a> Floor<'a> {
             workshop,
             costs,
             optimiser,
+            gate: Gate::default(),
             subjects: Vec::new(),
             number_of: BTreeMap::new(),
             firsts: BTreeMap::new(),
@@ -302,7 +305,9 @@ impl<'a> Floor<'a> {
             if !row.passed() {
                 return Ok(Err(row.verdict));
             }
-            (measured_ns, proof) = (Some(row.median_ns), Some(row.key.hash()));
+            // A time that is not believed is none.
+            measured_ns = (row.median_ns > 0.0).then_some(row.median_ns);
+            proof = Some(row.key.hash());
         }
         let verification = self.workshop.verify(&subject, &prepared)?;
         if !verification.accepted() {
@@ -330,6 +335,13 @@ impl<'a> Floor<'a> {
         let (root, _) = space.schedules().next().expect("a class has a first schedule");
         others.into_iter().for_each(|other| space.offer(root, OTHER_FAMILY, other));
         Opened { space, ns: first.measured_ns.unwrap_or(0.0) }
+    }
+
+    /// Whether a text of this hash was verified, now or when the recipe was written that named it.
+    pub(crate) fn is_verified(&self, ptx_hash: &str) -> bool {
+        let is_first =
+            |first: &First| first.prepared.ptx_hash == ptx_hash && first.verification.accepted();
+        self.workshop.is_verified(ptx_hash) || self.firsts.values().any(is_first)
     }
 
     /// Makes the kernel of a region under a schedule that was made before.
@@ -402,8 +414,11 @@ impl Lab for Floor<'_> {
         let prepared = match self.workshop.prepare(&subject, &candidate.schedule) {
             Ok(prepared) => prepared,
             Err(reason) => {
-                // No kernel, no PTX, no row: the schedule is not legal for the region.
                 tracing::debug!(schedule = %candidate.schedule, reason, "not lowered");
+                let parent = candidate.parent.to_string();
+                let (agent, tiling_move) = (candidate.agent, candidate.tiling_move);
+                let origin = Origin { agent, tiling_move, parent: &parent };
+                self.workshop.refuse(&subject, &candidate.schedule, &reason, origin)?;
                 return Ok(Judgement { ratio: None, better: false });
             }
         };

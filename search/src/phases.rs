@@ -25,6 +25,8 @@ pub enum Phase {
     Oracle,
     /// Running candidates on test inputs and comparing.
     Verify,
+    /// Comparing the rewritten model with the model.
+    Gate,
     /// Timing candidates.
     Measure,
     /// Reading and writing evidence.
@@ -45,6 +47,7 @@ impl Phase {
         Phase::Load,
         Phase::Oracle,
         Phase::Verify,
+        Phase::Gate,
         Phase::Measure,
         Phase::Evidence,
         Phase::Engine,

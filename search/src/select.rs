@@ -101,6 +101,10 @@ impl Floor<'_> {
         selection: &Selection,
         facts: &dyn Fn(Vec<String>) -> Facts,
     ) -> Result<EngineParts, CompileError> {
+        let (gate, seed) = (&mut self.gate, self.workshop.seed());
+        let cover = &self.covers[selection.cover].cover;
+        let checked = self.workshop.phases.time(Phase::Gate, |_| gate.check(cover, seed));
+        checked.map_err(Box::new)?;
         for pick in selection.picks.values() {
             self.remake(pick.number, &pick.schedule);
         }

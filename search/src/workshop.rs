@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use eggine_codegen_ptx::kir::steps_bound;
 use eggine_codegen_ptx::{Binding, Lowered, Target, emit, lower};
 use eggine_ir::{Region, Schedule, Tensor};
-use eggine_runtime::timing::{Measured, measure};
+use eggine_runtime::timing::{Decision, Measured, measure};
 use eggine_runtime::verify::verify;
 use eggine_runtime::{
     Candidate, CandidateBuffer, Device, OracleCache, TimingPlan, Verdict, Verification,
@@ -13,10 +14,15 @@ use eggine_runtime::{
 };
 
 use crate::evidence::{Conditions, EngineRow, Evidence, EvidenceError, Key, MissTally, Row};
+use crate::memory::{Memory, Quarantined};
+use crate::nearby::{Nearby, NearbyCounts};
 use crate::phases::{Phase, Phases};
 
 /// Changes whenever verification or timing does: what was measured otherwise is not comparable.
-pub const METHOD: &str = "verify-1 timing-4";
+pub const METHOD: &str = "verify-2 timing-5";
+
+/// Kinds of verdicts in rows, beside those of [`Verdict`]: right, not run again, not made.
+const ROW_KINDS: [&str; 3] = ["pass", "quarantined", "refused"];
 
 /// Oracles of the regions under search are kept up to this size.
 const ORACLE_CACHE_BYTES: usize = 1 << 30;
@@ -25,6 +31,8 @@ type Pack = Box<dyn Fn(&Tensor) -> Tensor + Send + Sync>;
 
 /// A kernel ready to run.
 pub struct Prepared {
+    /// How the region is computed.
+    pub schedule: Schedule,
     /// Kernel IR and what its parameters are.
     pub lowered: Lowered,
     /// The text that runs and ships.
@@ -87,6 +95,10 @@ pub struct Counts {
     pub n_measured: u64,
     /// Of these, rejected.
     pub n_rejected: u64,
+    /// Rejected before they ran: known to hang, trap or exhaust memory.
+    pub n_quarantined: u64,
+    /// Schedules for which no kernel could be made.
+    pub n_refused: u64,
 }
 
 /// See the [module](self).
@@ -108,6 +120,8 @@ pub struct Workshop<'a> {
     options: VerifyOptions,
     plan: TimingPlan,
     verified: BTreeMap<(String, String), Verification>,
+    memory: Memory,
+    nearby: Nearby,
 }
 
 /// Why a search cannot go on.
@@ -120,6 +134,28 @@ pub enum WorkshopError {
     /// The device.
     #[error("the device failed: {0}")]
     Device(#[from] eggine_runtime::DeviceError),
+    /// A row whose verdict this program does not know: it may mean anything.
+    #[error(
+        "evidence row {row} of schedule {schedule} has the verdict `{verdict}`, which this program does not know; use the program that wrote it or name another file with --evidence"
+    )]
+    UnknownVerdict {
+        /// Content address of the row's preconditions.
+        row: String,
+        /// The schedule.
+        schedule: String,
+        /// What it says.
+        verdict: String,
+    },
+    /// What ran is not what its row would name: a bug of ours, and no measurement.
+    #[error("schedule {schedule}: the text that ran has hash {ran}, its row would name {named}")]
+    OtherText {
+        /// The schedule.
+        schedule: String,
+        /// Hash of the text that was loaded.
+        ran: String,
+        /// Hash in the key.
+        named: String,
+    },
 }
 
 impl<'a> Workshop<'a> {
@@ -153,7 +189,63 @@ impl<'a> Workshop<'a> {
                 ..TimingPlan::default()
             },
             verified: BTreeMap::new(),
+            memory: Memory::default(),
+            nearby: Nearby::new(seed),
         }
+    }
+
+    /// Seed of the inputs.
+    pub fn seed(&self) -> u64 {
+        self.options.seed
+    }
+
+    /// Takes over what evidence says of kernels that must not run again.
+    ///
+    /// # Errors
+    ///
+    /// If evidence cannot be read.
+    pub fn remember(&mut self) -> Result<(), EvidenceError> {
+        self.memory = Memory::open(self.evidence, &self.device_identity)?;
+        Ok(())
+    }
+
+    /// Kernels that must not run again, in the order of their hashes.
+    pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
+        self.memory.quarantined()
+    }
+
+    /// What was done at neighbouring extents.
+    pub fn nearby(&self) -> NearbyCounts {
+        self.nearby.counts()
+    }
+
+    /// Whether a text of this hash was verified, for whatever region.
+    pub fn is_verified(&self, ptx_hash: &str) -> bool {
+        (self.verified.iter()).any(|((_, hash), found)| hash == ptx_hash && found.accepted())
+    }
+
+    /// How a kernel is verified: with a limit from its code, and all that refuted others of its kind.
+    fn options_for(
+        &mut self,
+        subject: &Subject,
+        prepared: &Prepared,
+    ) -> Result<VerifyOptions, EvidenceError> {
+        let Self { memory, evidence, options, phases, .. } = self;
+        let corpus = phases.time(Phase::Evidence, |_| memory.corpus(evidence, &subject.region))?;
+        let step_limit = Some(steps_bound(&prepared.lowered.kernel));
+        Ok(VerifyOptions { step_limit, corpus, ..options.clone() })
+    }
+
+    fn learn(
+        &mut self,
+        subject: &Subject,
+        prepared: &Prepared,
+        verification: &Verification,
+    ) -> Result<(), EvidenceError> {
+        let Self { memory, evidence, device_identity, phases, .. } = self;
+        phases.time(Phase::Evidence, |_| {
+            memory.learn(evidence, device_identity, subject, prepared, verification)
+        })
     }
 
     /// Identity of the device, as in evidence.
@@ -173,10 +265,14 @@ impl<'a> Workshop<'a> {
 
     /// Preconditions of a judgement.
     pub fn key(&self, subject: &Subject, schedule: &Schedule, prepared: &Prepared) -> Key {
+        self.key_of(subject, schedule, &prepared.ptx_hash)
+    }
+
+    fn key_of(&self, subject: &Subject, schedule: &Schedule, ptx_hash: &str) -> Key {
         Key {
             region: subject.hash.clone(),
             schedule: schedule.to_string(),
-            ptx: prepared.ptx_hash.clone(),
+            ptx: ptx_hash.to_owned(),
             device: self.device_identity.clone(),
             method: METHOD.to_owned(),
             conditions: Conditions::default(),
@@ -197,20 +293,50 @@ impl<'a> Workshop<'a> {
         if let Some(verification) = self.verified.get(&known) {
             return Ok(verification.clone());
         }
-        let Self { device, oracles, options, phases, .. } = self;
-        phases.time(Phase::Oracle, |_| warm_oracles(oracles, subject, options));
+        if let Some(verdict) = self.memory.forbids(&prepared.ptx_hash).cloned() {
+            self.counts.n_quarantined += 1;
+            let seed = self.options.seed;
+            return Ok(Verification { verdict, seed, families: Vec::new() });
+        }
+        let options = self.options_for(subject, prepared)?;
+        let Self { device, oracles, phases, nearby, target, .. } = self;
+        phases.time(Phase::Oracle, |_| warm_oracles(oracles, subject, &options));
         let verification = phases.time(Phase::Verify, |_| {
-            verify(
+            let mut found = verify(
                 device.as_mut(),
                 &subject.region,
                 &subject.hash,
                 &prepared.candidate(),
                 oracles,
-                options,
-            )
+                &options,
+            )?;
+            if found.accepted() {
+                found.verdict = nearby.check(subject, &prepared.schedule, *target, &prepare)?;
+            }
+            Ok::<_, WorkshopError>(found)
         })?;
+        self.learn(subject, prepared, &verification)?;
         self.verified.insert(known, verification.clone());
         Ok(verification)
+    }
+
+    /// Writes down that no kernel could be made, so that nobody has to wonder.
+    ///
+    /// # Errors
+    ///
+    /// If evidence cannot be written.
+    pub fn refuse(
+        &mut self,
+        subject: &Subject,
+        schedule: &Schedule,
+        reason: &str,
+        origin: Origin<'_>,
+    ) -> Result<(), WorkshopError> {
+        self.counts.n_refused += 1;
+        let key = self.key_of(subject, schedule, "");
+        let row = rejected_row(key, self.options.seed, format!("refused: {reason}"), origin);
+        let evidence = self.evidence;
+        Ok(self.phases.time(Phase::Evidence, |_| evidence.insert(&row))?)
     }
 
     /// Judges a candidate: from evidence, else by verifying and timing it, in turns with `reference` if
@@ -235,7 +361,17 @@ impl<'a> Workshop<'a> {
         let evidence = self.evidence;
         let known = self.phases.time(Phase::Evidence, |_| evidence.lookup(&key))?;
         let row = match known {
-            Some(row) => row,
+            Some(row) => {
+                check_kind(&row)?;
+                row
+            }
+            None if self.memory.forbids(&prepared.ptx_hash).is_some() => {
+                self.counts.n_quarantined += 1;
+                let what = self.memory.forbids(&prepared.ptx_hash).map(Verdict::to_string);
+                let verdict = format!("quarantined: {}", what.unwrap_or_default());
+                let row = rejected_row(key, self.options.seed, verdict, origin);
+                self.phases.time(Phase::Evidence, |_| evidence.keep(row))?
+            }
             None => {
                 let misses = &mut self.misses;
                 self.phases.time(Phase::Evidence, |_| misses.note(evidence, &key))?;
@@ -256,24 +392,40 @@ impl<'a> Workshop<'a> {
         reference: Option<&Prepared>,
         origin: Origin<'_>,
     ) -> Result<Row, WorkshopError> {
-        let Self { device, oracles, options, plan, phases, .. } = self;
+        let options = &self.options_for(subject, prepared)?;
+        let is_first = reference.is_none();
+        let Self { device, oracles, plan, phases, nearby, target, .. } = self;
+        // Of those that have to win a duel, that is soon enough for empty caches.
+        let plan = &TimingPlan { cold: is_first, ..plan.clone() };
         phases.time(Phase::Oracle, |_| {
             warm_oracles(oracles, subject, options);
             let fresh = VerifyOptions { seed: options.seed.wrapping_add(1), ..options.clone() };
             warm_oracles(oracles, subject, &fresh);
         });
         let reference = reference.map(Prepared::candidate);
-        let measured = phases.time(Phase::Measure, |_| {
+        let mut measured = phases.time(Phase::Measure, |_| {
             let (region, hash) = (&subject.region, subject.hash.as_str());
             let candidate = prepared.candidate();
             let device = device.as_mut();
             measure(device, region, hash, &candidate, reference.as_ref(), oracles, options, plan)
         })?;
+        same_text(&key.schedule, &measured, prepared)?;
+        // Only what may be used at once is worth a second look; others come to a duel first.
+        if is_first && measured.accepted() {
+            let found = phases.time(Phase::Verify, |_| {
+                nearby.check(subject, &prepared.schedule, *target, &prepare)
+            })?;
+            if !found.accepted() {
+                measured.before.verdict = found;
+            }
+        }
+        let seed = options.seed;
+        self.learn(subject, prepared, measured.judgement())?;
         if measured.accepted() {
             let known = (subject.hash.clone(), prepared.ptx_hash.clone());
             self.verified.insert(known, measured.before.clone());
         }
-        Ok(row(key, options.seed, &measured, origin))
+        Ok(row(key, seed, &measured, origin))
     }
 
     /// Races a candidate that passed directly against the best so far, over more rounds than a judgement
@@ -303,7 +455,8 @@ impl<'a> Workshop<'a> {
         if let Some(row) = known {
             return Ok(row);
         }
-        let Self { device, oracles, options, plan, phases, .. } = self;
+        let options = self.options_for(subject, challenger)?;
+        let Self { device, oracles, plan, phases, nearby, target, .. } = self;
         let plan = TimingPlan {
             min_samples: 2 * plan.min_samples,
             max_samples: 2 * plan.max_samples,
@@ -312,18 +465,30 @@ impl<'a> Workshop<'a> {
             ..plan.clone()
         };
         // Fresh inputs: what was right on those of the judgement is verified on others.
-        let options = VerifyOptions { seed: options.seed.wrapping_add(1), ..options.clone() };
+        let options = VerifyOptions { seed: options.seed.wrapping_add(1), ..options };
         phases.time(Phase::Oracle, |_| warm_oracles(oracles, subject, &options));
-        let measured = phases.time(Phase::Measure, |_| {
+        let mut measured = phases.time(Phase::Measure, |_| {
             let (region, hash) = (&subject.region, subject.hash.as_str());
             let (a, b) = (challenger.candidate(), best.candidate());
             measure(device.as_mut(), region, hash, &a, Some(&b), oracles, &options, &plan)
         })?;
+        same_text(&challenger.schedule.to_string(), &measured, challenger)?;
+        if measured.wins() {
+            let found = phases.time(Phase::Verify, |_| {
+                nearby.check(subject, &challenger.schedule, *target, &prepare)
+            })?;
+            if !found.accepted() {
+                measured.before.verdict = found;
+                let known = (subject.hash.clone(), challenger.ptx_hash.clone());
+                self.verified.insert(known, measured.before.clone());
+            }
+        }
+        self.learn(subject, challenger, measured.judgement())?;
         let row = match (&measured.race, measured.accepted()) {
             (Some(race), true) => EngineRow {
                 samples_ns: race.challenger.samples_ns.clone(),
                 incumbent_ns: race.incumbent.samples_ns.clone(),
-                decision: race.decision.name().to_owned(),
+                decision: decision(&measured, race.decision.name()),
                 ratio: race.ratio.map_or(f64::MAX, |it| it.median),
                 low: race.ratio.map_or(f64::MAX, |it| it.low),
                 high: race.ratio.map_or(f64::MAX, |it| it.high),
@@ -372,6 +537,7 @@ fn prepare_here(
         _ => None,
     });
     Ok(Prepared {
+        schedule: *schedule,
         packs: packs.collect(),
         ptx_hash: eggine_runtime::engine::hash_text(&ptx),
         ptx,
@@ -386,27 +552,73 @@ fn warm_oracles(oracles: &OracleCache, subject: &Subject, options: &VerifyOption
     }
 }
 
+/// What a row names has to be what ran.
+fn same_text(
+    schedule: &str,
+    measured: &Measured,
+    prepared: &Prepared,
+) -> Result<(), WorkshopError> {
+    if measured.ptx_hash == prepared.ptx_hash {
+        return Ok(());
+    }
+    let (ran, named) = (measured.ptx_hash.clone(), prepared.ptx_hash.clone());
+    Err(WorkshopError::OtherText { schedule: schedule.to_owned(), ran, named })
+}
+
+/// A verdict of a kind that nobody knows is not a rejection: it may mean anything.
+fn check_kind(row: &Row) -> Result<(), WorkshopError> {
+    let kind = row.verdict_kind();
+    if ROW_KINDS.contains(&kind) || Verdict::NAMES.contains(&kind) && kind != "accepted" {
+        return Ok(());
+    }
+    Err(WorkshopError::UnknownVerdict {
+        row: row.key.hash(),
+        schedule: row.key.schedule.clone(),
+        verdict: row.verdict.clone(),
+    })
+}
+
+/// Times that are not believed decide nothing.
+fn decision(measured: &Measured, otherwise: &str) -> String {
+    match &measured.distrust {
+        Some(distrust) => format!("{}: {}", Decision::Rejected.name(), distrust.name()),
+        None => otherwise.to_owned(),
+    }
+}
+
+/// A row of a candidate that did not run.
+fn rejected_row(key: Key, seed: u64, verdict: String, origin: Origin<'_>) -> Row {
+    Row {
+        key,
+        verdict,
+        seed: Some(seed),
+        samples_ns: Vec::new(),
+        incumbent_ns: Vec::new(),
+        decision: "alone".to_owned(),
+        median_ns: 0.0,
+        error_of_bound: 0.0,
+        agent: origin.agent.to_owned(),
+        tiling_move: origin.tiling_move.to_owned(),
+        parent: origin.parent.to_owned(),
+    }
+}
+
 fn row(key: Key, seed: u64, measured: &Measured, origin: Origin<'_>) -> Row {
     let verdict = match measured.verdict() {
         Verdict::Accepted => "pass".to_owned(),
         other => format!("{}: {other}", other.name()),
     };
-    let decision = measured.race.as_ref().map_or("alone", |race| race.decision.name());
+    let raced = measured.race.as_ref().map_or("alone", |race| race.decision.name());
+    // Times that are not believed are kept, and count for nothing.
     let timing = measured.timing.as_ref();
+    let believed = timing.filter(|_| measured.distrust.is_none());
+    let samples = |timing: &eggine_runtime::Timing| timing.samples_ns.clone();
     Row {
-        key,
-        verdict,
-        seed: Some(seed),
-        samples_ns: timing.map_or_else(Vec::new, |timing| timing.samples_ns.clone()),
-        incumbent_ns: measured
-            .race
-            .as_ref()
-            .map_or_else(Vec::new, |race| race.incumbent.samples_ns.clone()),
-        decision: decision.to_owned(),
-        median_ns: timing.and_then(|timing| timing.median_ns()).unwrap_or(0.0),
+        samples_ns: timing.map_or_else(Vec::new, samples),
+        incumbent_ns: measured.race.as_ref().map_or_else(Vec::new, |race| samples(&race.incumbent)),
+        decision: decision(measured, raced),
+        median_ns: believed.and_then(|timing| timing.median_ns()).unwrap_or(0.0),
         error_of_bound: measured.before.error_ratio(),
-        agent: origin.agent.to_owned(),
-        tiling_move: origin.tiling_move.to_owned(),
-        parent: origin.parent.to_owned(),
+        ..rejected_row(key, seed, verdict, origin)
     }
 }
