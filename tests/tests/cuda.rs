@@ -25,6 +25,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// Processor time of this process, all threads, to 10 ms.
+fn process_cpu_ms() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // The name of the program may hold spaces; user and system time are fields 14 and 15 of the line.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    10 * (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+}
+
 /// Compiles a model of the repository on the cuda device, and runs it on both.
 fn agrees(model: &str, budget: Budget) {
     let folder = tempfile::tempdir().unwrap();
@@ -35,18 +43,26 @@ fn agrees(model: &str, budget: Budget) {
     let job = Job { shapes, budget, device: DeviceSpec::Cuda(0), ..Job::new(onnx) };
     compile(&job, &path, &AtomicBool::new(false)).unwrap();
 
-    // From the file to the first result, as a server would start.
-    let started = Instant::now();
-    let engine = Engine::open(&path).unwrap();
-    let inputs = case.inputs(engine.inputs()).unwrap();
-    let cuda = open(&DeviceSpec::Cuda(0)).unwrap();
-    let mut session = Session::new(cuda, &engine).unwrap();
-    let loaded_ms = started.elapsed().as_secs_f64() * 1e3;
-    let outputs = session.run(&inputs).unwrap();
-    println!(
-        "{model}: loaded in {loaded_ms:.0} ms, first result after {:.0} ms",
-        started.elapsed().as_secs_f64() * 1e3
-    );
+    // From the file to the first result, as a server would start. Tests share the machine, so what is
+    // bounded is processor time; the wall clock is only told.
+    let mut least_cpu_ms = u64::MAX;
+    let mut first = None;
+    for _ in 0..3 {
+        let (started, cpu_ms) = (Instant::now(), process_cpu_ms());
+        let engine = Engine::open(&path).unwrap();
+        let inputs = case.inputs(engine.inputs()).unwrap();
+        let mut session = Session::new(open(&DeviceSpec::Cuda(0)).unwrap(), &engine).unwrap();
+        let outputs = session.run(&inputs).unwrap();
+        let spent_ms = process_cpu_ms() - cpu_ms;
+        println!(
+            "{model}: first result after {:.0} ms, {spent_ms} ms of processor time",
+            started.elapsed().as_secs_f64() * 1e3
+        );
+        least_cpu_ms = least_cpu_ms.min(spent_ms);
+        drop(first.replace((engine, inputs, session, outputs)));
+    }
+    assert!(least_cpu_ms < 150, "{least_cpu_ms} ms of processor time to the first result");
+    let (engine, inputs, mut session, outputs) = first.unwrap();
 
     let cpu = open(&DeviceSpec::Cpu).unwrap();
     let want = Session::new(cpu, &engine).unwrap().run(&inputs).unwrap();
