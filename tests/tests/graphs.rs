@@ -17,13 +17,23 @@ fn networks_are_well_formed() {
 }
 
 #[test]
+fn covers_are_never_worse_than_greedy_fusion() {
+    for network in NETWORKS {
+        let graph = (network.build)();
+        let options = Options { node_limit: 50_000, iter_limit: 15, ..Options::default() };
+        let cover = optimise(&graph, &Costs::new(CPU_DEVICE), &options).unwrap().remove(0);
+        let greedy = greedy_cover(&graph, &Costs::new(CPU_DEVICE)).unwrap();
+        let (ours, theirs) = (cover.cost_ns, greedy.cost_ns);
+        assert!(ours <= theirs, "{}: {ours} and {theirs} ns", network.name);
+    }
+}
+
+#[test]
 fn bert_base_takes_nine_launches_a_layer() -> Result<(), RewriteError> {
     let cover = optimise(&bert_base(), &Costs::new(CPU_DEVICE), &Options::default())?.remove(0);
     // Beside the layers: the mask, the first normalisation, and the pooler, whose first token is read.
     let n_kernels = cover.derivation.kernels.len();
     assert!(n_kernels <= 12 * 9 + 4, "{n_kernels}");
-    let greedy = greedy_cover(&bert_base(), &Costs::new(CPU_DEVICE))?;
-    assert!(cover.cost_ns <= greedy.cost_ns, "{} {}", cover.cost_ns, greedy.cost_ns);
     Ok(())
 }
 

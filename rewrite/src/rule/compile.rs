@@ -16,6 +16,13 @@ use crate::literal::Literal;
 /// Longest operand list that a variadic rule is written out for.
 pub(crate) const MAX_OPERANDS: usize = 12;
 
+/// Matches of a rule that are looked at in a round: a pattern of twelve operands with a few forms each
+/// has more than any memory holds.
+const MAX_MATCHES: usize = 100_000;
+
+/// The same in one class.
+const MAX_MATCHES_IN: usize = 64;
+
 /// A place where a rule applies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Match {
@@ -116,14 +123,15 @@ impl CompiledRule {
 
     /// Where the rule applies and would say something new, in the order of classes.
     pub fn matches(&self, egraph: &EGraph) -> Vec<Match> {
-        let mut found: Vec<SearchMatches<'_, ENode>> = self.lhs.search(egraph);
+        let mut found: Vec<SearchMatches<'_, ENode>> =
+            self.lhs.search_with_limit(egraph, MAX_MATCHES);
         found.sort_by_key(|found| found.eclass);
         found.into_iter().flat_map(|found| self.fresh(egraph, found)).collect()
     }
 
     /// As [`matches`](Self::matches), in one class.
     pub fn matches_in(&self, egraph: &EGraph, class: Id) -> Vec<Match> {
-        let found = self.lhs.search_eclass(egraph, class);
+        let found = self.lhs.search_eclass_with_limit(egraph, class, MAX_MATCHES_IN);
         found.map_or_else(Vec::new, |found| self.fresh(egraph, found))
     }
 
