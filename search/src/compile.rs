@@ -162,7 +162,11 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
         return Err(CompileError::NoFolder { path: output.to_owned() });
     }
     let target: Target = job.target.parse()?;
-    let kernel_agents = chosen_agents(job)?;
+    let mut kernel_agents = chosen_agents(job)?;
+    let (external, job) = &user_rules::with_external(job);
+    let as_agents =
+        external.iter().map(|it| Arc::clone(it) as Arc<dyn eggine_rewrite::agent::Agent>);
+    kernel_agents.0.extend(as_agents);
     let evidence = phases.time(Phase::Evidence, |_| match &job.evidence {
         Some(path) if job.resume => Evidence::open_existing(path),
         Some(path) => Evidence::open(path),
@@ -197,6 +201,7 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
     let costs = Costs::new(chip);
     let mut floor = Floor::new(workshop, costs, optimiser, interrupt, progress, started);
     floor.max_error = job.max_error;
+    floor.external = external.clone();
     let compilation = Compilation {
         job,
         imported: &imported,
@@ -286,6 +291,7 @@ impl Compilation<'_> {
             n_candidates: counts.n_candidates,
             n_measured: counts.n_measured,
             n_rejected: counts.n_rejected,
+            external: floor.external.iter().flat_map(|it| it.report()).collect(),
             rule_firings: user_rules::firings(self.job, &floor.covers[0].cover),
             measured_per_second: counts.n_measured as f64 / search_s.max(1e-9),
             verdicts,
@@ -459,6 +465,9 @@ impl Compilation<'_> {
         floor.limits = self.limits(known.as_ref(), floor.started);
         let lessons = self.lessons(floor, &job_hash)?;
         let shape = floor.covers[cover].shape();
+        let launches: BTreeMap<String, u64> =
+            shape.iter().map(|(&number, &n)| (floor.subjects[number].hash.clone(), n)).collect();
+        floor.external.iter().for_each(|it| it.set_launches(launches.clone()));
         let opened = shape.keys().map(|&number| (number, floor.opened(number))).collect();
         let options = swarm::Options {
             agents: self.agents.0.clone(),

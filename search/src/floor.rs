@@ -15,6 +15,7 @@ use rayon::prelude::*;
 
 use crate::compile::CompileError;
 use crate::costs::{Costs, CostsRecord};
+use crate::external::{EvidenceView, ExternalAgent};
 use crate::gate::Gate;
 use crate::moves::{CodegenMoves, OTHER_FAMILY, other_families};
 use crate::phases::Phase;
@@ -93,6 +94,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) max_error: f64,
     /// Candidates that were right, but not within `max_error`.
     pub(crate) n_over_error: u64,
+    /// Agents that are told of judgements.
+    pub(crate) external: Vec<Arc<ExternalAgent>>,
     pub(crate) limits: Limits,
     pub(crate) interrupt: &'a AtomicBool,
     pub(crate) progress: Progress,
@@ -133,6 +136,7 @@ impl<'a> Floor<'a> {
             k: 1,
             max_error: 1.0,
             n_over_error: 0,
+            external: Vec::new(),
             limits: Limits { n_steps: None, deadline: None },
             interrupt,
             progress,
@@ -302,6 +306,7 @@ impl<'a> Floor<'a> {
                 .time(Phase::Evidence, |_| evidence.insert_region(&subject.hash, &text))?;
             let origin = Origin { agent: "model", tiling_move: "first", parent: "" };
             let row = self.workshop.judge(&subject, &schedule, &prepared, None, origin)?;
+            self.external.iter().for_each(|it| it.hear(&EvidenceView::from(&row)));
             if !row.passed() {
                 return Ok(Err(row.verdict));
             }
@@ -383,6 +388,10 @@ fn sources_of(extracted: &Extracted, number: usize) -> Vec<String> {
 impl Lab for Floor<'_> {
     type Error = CompileError;
 
+    fn weight(&self, region: usize) -> f64 {
+        self.external.iter().map(|it| it.weight(&self.subjects[region].hash)).product()
+    }
+
     fn predict_ns(&self, region: usize, schedule: &Schedule) -> f64 {
         self.costs.predict_schedule_ns(&self.subjects[region].region, schedule)
     }
@@ -428,6 +437,7 @@ impl Lab for Floor<'_> {
         let reference = &self.firsts[&number].prepared;
         let schedule = &candidate.schedule;
         let row = self.workshop.judge(&subject, schedule, &prepared, Some(reference), origin)?;
+        self.external.iter().for_each(|it| it.hear(&EvidenceView::from(&row)));
         let within = row.error_of_bound <= self.max_error;
         self.n_over_error += u64::from(row.passed() && !within);
         let before: Vec<f64> = row.incumbent_ns.iter().map(|&ns| ns as f64).collect();

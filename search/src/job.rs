@@ -84,6 +84,10 @@ pub struct Job {
     pub strategy: Strategy,
     /// The agents of the search, by name; `None` for all.
     pub agents: Option<Vec<String>>,
+    /// Commands of external agents, which take part in a search; see [`external`](crate::external).
+    pub external: Vec<String>,
+    /// How long an external agent may take to answer.
+    pub external_timeout: Duration,
     /// Whether what earlier searches taught orders this one.
     pub lessons: bool,
     /// Another evidence file to learn from.
@@ -125,6 +129,8 @@ impl Job {
             objective: Objective::Latency,
             strategy: Strategy::Swarm,
             agents: None,
+            external: Vec::new(),
+            external_timeout: Duration::from_secs(10),
             lessons: true,
             lessons_from: None,
             replay: false,
@@ -171,6 +177,9 @@ impl Job {
         }
         if self.max_error != 1.0 {
             set("max_error", self.max_error.to_string());
+        }
+        if !self.external.is_empty() {
+            set("external", self.external.join("\n"));
         }
         options.extend(crate::user_rules::options(self));
         options

@@ -8,6 +8,7 @@ mod complete;
 mod costs;
 pub mod evidence;
 pub mod extents;
+pub mod external;
 mod floor;
 pub mod gate;
 mod job;

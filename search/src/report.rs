@@ -36,6 +36,8 @@ pub struct Report {
     pub measured_per_second: f64,
     /// Where the user's rules were applied, in the order in which fuel is counted.
     pub rule_firings: Vec<String>,
+    /// What became of external agents, a line each, and what they did wrong.
+    pub external: Vec<String>,
     /// Verdicts in the evidence, by kind.
     pub verdicts: Vec<(String, u64)>,
     /// The first choice against this engine, if both were measured.

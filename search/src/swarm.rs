@@ -76,6 +76,11 @@ pub trait Lab {
     /// Predicted time of one launch.
     fn predict_ns(&self, region: usize, schedule: &Schedule) -> f64;
 
+    /// How much more than usual a region should be searched, whatever the bandit thinks of it.
+    fn weight(&self, _region: usize) -> f64 {
+        1.0
+    }
+
     /// Verifies and measures the first schedule of a region. `None`: no kernel of it is right.
     ///
     /// # Errors
@@ -444,7 +449,7 @@ impl Swarm {
             let region = &self.regions[&number];
             for (agent, proposals) in region.proposals.iter().enumerate() {
                 if let Some(best) = proposals.iter().flatten().next() {
-                    let value = self.value(region, agent, best.ratio);
+                    let value = lab.weight(number) * self.value(region, agent, best.ratio);
                     options.push((value, Choice::Schedule { region: number, agent }));
                 }
             }

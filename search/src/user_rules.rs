@@ -7,7 +7,8 @@ use eggine_rewrite::agent::Agent;
 use eggine_rewrite::rule_file::UserAgent;
 use eggine_rewrite::{Cover, RuleError, Soundness, agents, rule_file};
 
-use crate::job::Job;
+use crate::external::{ExternalAgent, ExternalOptions};
+use crate::job::{Budget, Job};
 
 /// The agents of a job with rules of its own; `None`: the built-in ones.
 ///
@@ -21,6 +22,28 @@ pub(crate) fn agents(
     }
     let user: Arc<dyn Agent> = Arc::new(UserAgent::new(&job.rules, soundness)?);
     Ok(Some(std::iter::once(user).chain(agents::built_in(soundness)?).collect()))
+}
+
+/// The external agents of a search, started, and the job with the rules that they proposed: what is true
+/// of them is used as the user's own rules are, and decides with them which job this is.
+pub(crate) fn with_external(job: &Job) -> (Vec<Arc<ExternalAgent>>, Job) {
+    let mut job = job.clone();
+    let mut agents = Vec::new();
+    if job.budget != Budget::First {
+        for command in &job.external {
+            let options = ExternalOptions {
+                seed: job.seed,
+                reply_timeout: job.external_timeout,
+                ..ExternalOptions::default()
+            };
+            let agent = ExternalAgent::start(command, options);
+            if let Err(err) = job.rules.extend(agent.rules()) {
+                tracing::warn!(command, %err, "rules of an external agent are not used");
+            }
+            agents.push(Arc::new(agent));
+        }
+    }
+    (agents, job)
 }
 
 /// What rules do to an engine, as options that are written into it and into the job's hash: the hash of

@@ -99,6 +99,13 @@ pub(crate) struct Args {
     /// on too where it was begun, and otherwise begins.
     #[arg(long)]
     resume: bool,
+    /// Let a process take part in the search, such as "python3 my_agent.py"; see docs/external-agents.md.
+    /// May be repeated.
+    #[arg(long, value_name = "COMMAND")]
+    agent: Vec<String>,
+    /// How long such a process may take to answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    agent_timeout: u64,
     /// No progress.
     #[arg(long, short)]
     quiet: bool,
@@ -156,6 +163,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         Some(rules) => job.rules = rules,
         None => return Ok(ExitCode::FAILURE),
     }
+    if !args.agent.is_empty() && args.budget == Budget::First {
+        return Err("--agent takes part in a search: give it a --budget".into());
+    }
+    job.external = args.agent.clone();
+    job.external_timeout = std::time::Duration::from_secs(args.agent_timeout);
     job.rule_fuel = args.rule_fuel.map(Fuel);
     job.progress = if args.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
     let handler = ctrlc::set_handler(|| {
@@ -287,6 +299,7 @@ fn print(report: &Report) {
             agent.saved_ns as f64 / 1e3
         );
     }
+    report.external.iter().for_each(|line| println!("  {line}"));
     let spent: Vec<String> = (report.phases.phases.iter())
         .filter(|(_, seconds)| *seconds >= 0.005)
         .map(|(phase, seconds)| format!("{phase:?} {seconds:.2}").to_lowercase())
