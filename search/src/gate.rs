@@ -167,7 +167,8 @@ fn first_difference(got: &Reference, want: &Reference) -> Option<usize> {
             _ => a == b || a.is_nan() && b.is_nan(),
         };
         // A bound of infinity means that anything goes, a NaN that only a NaN does.
-        !same_ints && bound != f64::INFINITY && !((a - b).abs() <= bound)
+        let within = (a - b).abs() <= bound;
+        !same_ints && bound != f64::INFINITY && !within
     })
 }
 

@@ -13,13 +13,23 @@ mod tutorial;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models").join(name)
 }
 
 fn eggine(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_eggine")).args(args).output().unwrap()
+    command().args(args).output().unwrap()
+}
+
+/// The program, with a cache folder that no other program and no earlier version has used.
+fn command() -> Command {
+    static CACHE: LazyLock<tempfile::TempDir> =
+        LazyLock::new(|| tempfile::tempdir().expect("a temporary folder can be made"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_eggine"));
+    command.env("XDG_CACHE_HOME", CACHE.path());
+    command
 }
 
 fn path(path: &Path) -> &str {
@@ -263,7 +273,7 @@ fn an_interrupt_writes_the_best_engine_so_far_and_the_search_goes_on_later() {
         "--quiet",
         "--json",
     ];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_eggine"));
+    let mut command = command();
     command.args(args).args(["--budget", "300s", "--evidence", path(&evidence)]);
     let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_secs(8));

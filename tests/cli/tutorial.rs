@@ -76,6 +76,7 @@ fn check(document: &str, folder: &Path) -> Vec<String> {
     let output = Command::new("sh")
         .args(["-c", &script])
         .current_dir(folder)
+        .env("XDG_CACHE_HOME", folder.join("cache"))
         .env("PATH", path.unwrap())
         .output()
         .unwrap();
