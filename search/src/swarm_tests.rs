@@ -1,3 +1,5 @@
+//! Searches of made-up landscapes, without any device.
+
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 use super::*;
 
