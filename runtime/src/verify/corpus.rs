@@ -10,7 +10,7 @@ use super::{Verdict, Verification};
 /// Inputs that are no larger than this in sum are kept as they are; others as the seed that makes them.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// See the [module](self).
+/// Inputs on which a kernel was once wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counterexample {
     /// The family that the inputs are of.
