@@ -5,7 +5,7 @@
 //! reference evaluator, as imported and as covered, on random inputs, and must give the same within the
 //! error that kernels of both may make together. Both sides are graphs with the same inputs, so they are
 //! made small first, all extents that can be replaced at once: rules do not depend on extents, and an
-//! engine of a large model costs no more to check than one of a small model. See ADR 5.
+//! engine of a large model costs no more to check than one of a small model. See ADR 6.
 
 use std::collections::BTreeSet;
 

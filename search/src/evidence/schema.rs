@@ -88,7 +88,11 @@ pub(super) fn prepare(
     let fail = |err| classify(path, err);
     connection.busy_timeout(patience).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(64);
-    let found = layout(path, connection)?;
+    // In a transaction: another process may be making the tables between two of its questions.
+    let found = {
+        let look = connection.transaction().map_err(fail)?;
+        layout(path, &look)?
+    };
     write_ahead(path, connection, patience)?;
     connection.execute_batch("PRAGMA synchronous = NORMAL").map_err(fail)?;
     if matches!(found, Layout::Current) {
