@@ -24,7 +24,7 @@ use crate::workshop::prepare;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Recipe {
     costs: CostsRecord,
-    /// Costs when the engine was put together: predictions in the manifest are of that time.
+    /// How many covers were extracted at once, and which of them this is.
     k: usize,
     nth: usize,
     /// By hash of the region.

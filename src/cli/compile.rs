@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Allow rules that hold over the reals only.
     #[arg(long)]
     fast_math: bool,
-    /// The agents of the search, separated by commas [default: all; see `eggine agents`].
+    /// The agents of the search, separated by commas [default: all; see docs/agents].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     agents: Option<Vec<String>>,
     /// What the engine should be good at: `latency`, or `throughput` of one session per core with one
