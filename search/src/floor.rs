@@ -236,6 +236,10 @@ impl<'a> Floor<'a> {
                 })
                 .collect()
         });
+        let wanted: Vec<_> = (made.iter())
+            .filter_map(|(number, made)| Some((&self.subjects[*number], made.as_ref()?.0)))
+            .collect();
+        self.workshop.check_nearby(&wanted)?;
         for (number, made) in made {
             match self.make_first(number, made)? {
                 Ok(first) => drop(self.firsts.insert(number, first)),

@@ -7,7 +7,7 @@
 //! uninitialised reads and accesses out of bounds are faults. Regions that differ in their extents only
 //! share their neighbours: this is done once for each kind of region and schedule, not for each candidate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use eggine_codegen_ptx::Target;
 use eggine_codegen_ptx::kir::steps_bound;
@@ -16,18 +16,20 @@ use eggine_runtime::device::{Checking, CpuDevice, CpuOptions};
 use eggine_runtime::verify::{Family, verify};
 use eggine_runtime::{DeviceError, OracleCache, Verdict, VerifyOptions};
 
+use rayon::prelude::*;
+
 use crate::extents::ragged;
 use crate::workshop::{Prepared, Subject};
 
 /// Makes a kernel of a region under a schedule, or says why there is none.
-pub type Make<'a> = &'a dyn Fn(&Subject, &Schedule, Target) -> Result<Prepared, String>;
+pub type Make<'a> = &'a (dyn Fn(&Subject, &Schedule, Target) -> Result<Prepared, String> + Sync);
 
 /// What was found at neighbouring extents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NearbyCounts {
     /// Kernels that ran.
     pub n_checked: u64,
-    /// Schedules that were known from another region.
+    /// Checks whose result was known: from another region, or because it was prepared.
     pub n_known: u64,
     /// Schedules without a neighbour: no extent can be replaced, or the schedule is not legal there.
     pub n_without: u64,
@@ -37,7 +39,6 @@ pub struct NearbyCounts {
 
 /// See the [module](self).
 pub struct Nearby {
-    device: CpuDevice,
     oracles: OracleCache,
     known: BTreeMap<(String, String), Verdict>,
     neighbours: BTreeMap<String, Vec<Subject>>,
@@ -48,10 +49,7 @@ pub struct Nearby {
 impl Nearby {
     /// Nothing is known yet.
     pub fn new(seed: u64) -> Self {
-        let options =
-            CpuOptions { n_threads: 1, checking: Checking::Everything, ..CpuOptions::default() };
         Self {
-            device: CpuDevice::new(options),
             oracles: OracleCache::new(64 << 20),
             known: BTreeMap::new(),
             neighbours: BTreeMap::new(),
@@ -81,47 +79,20 @@ impl Nearby {
         target: Target,
         make: Make<'_>,
     ) -> Result<Verdict, DeviceError> {
-        let neighbours = self.neighbours.entry(subject.hash.clone()).or_insert_with(|| {
-            let regions: Vec<Region> = ragged(&subject.region, 1);
-            regions.into_iter().map(|region| Subject { hash: region.hash_hex(), region }).collect()
-        });
         let mut found = Verdict::Accepted;
         let mut n_checked = 0;
-        for neighbour in neighbours.iter() {
+        for neighbour in self.neighbours_of(subject) {
             let key = (neighbour.hash.clone(), schedule.to_string());
             if let Some(known) = self.known.get(&key) {
                 self.counts.n_known += 1;
                 n_checked += 1;
                 found = known.clone();
             } else {
-                // What is not legal at the neighbour is not used there.
-                let Ok(prepared) = make(neighbour, schedule, target) else { continue };
-                let options = VerifyOptions {
-                    step_limit: Some(steps_bound(&prepared.lowered.kernel)),
-                    ..self.options.clone()
-                };
-                let verification = verify(
-                    &mut self.device,
-                    &neighbour.region,
-                    &neighbour.hash,
-                    &prepared.candidate(),
-                    &self.oracles,
-                    &options,
-                )?;
-                self.counts.n_checked += 1;
+                let checked = self.run(&mut self.device(), &neighbour, schedule, target, make)?;
+                let Some(verdict) = checked else { continue };
+                self.note(key, &verdict);
                 n_checked += 1;
-                found = match verification.verdict {
-                    // An instruction that the cpu device lacks: judged on the device that has it only.
-                    Verdict::Accepted | Verdict::DoesNotLoad { .. } => Verdict::Accepted,
-                    other => {
-                        self.counts.n_failed += 1;
-                        let graph = &neighbour.region.graph;
-                        let types = graph.inputs().map(|input| graph.ty(input).to_string());
-                        let extents = types.collect::<Vec<_>>().join(", ");
-                        Verdict::FailsNearby { extents, found: Box::new(other) }
-                    }
-                };
-                self.known.insert(key, found.clone());
+                found = verdict;
             }
             if !found.accepted() {
                 return Ok(found);
@@ -129,5 +100,92 @@ impl Nearby {
         }
         self.counts.n_without += u64::from(n_checked == 0);
         Ok(found)
+    }
+
+    /// Does on all threads what [`check`](Self::check) would do for each of these, one after the other:
+    /// afterwards it knows.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn prepare(
+        &mut self,
+        wanted: &[(&Subject, Schedule)],
+        target: Target,
+        make: Make<'_>,
+    ) -> Result<(), DeviceError> {
+        let mut seen = BTreeSet::new();
+        let mut todo = Vec::new();
+        for &(subject, schedule) in wanted {
+            for neighbour in self.neighbours_of(subject) {
+                let key = (neighbour.hash.clone(), schedule.to_string());
+                if !self.known.contains_key(&key) && seen.insert(key.clone()) {
+                    todo.push((key, neighbour, schedule));
+                }
+            }
+        }
+        // A device of one thread for each, so that they do not wait for each other's last block.
+        let done: Vec<_> = todo
+            .par_iter()
+            .with_max_len(1)
+            .map_init(
+                || self.device(),
+                |device, (_, neighbour, schedule)| {
+                    self.run(device, neighbour, schedule, target, make)
+                },
+            )
+            .collect();
+        for ((key, ..), checked) in todo.into_iter().zip(done) {
+            if let Some(verdict) = checked? {
+                self.note(key, &verdict);
+            }
+        }
+        Ok(())
+    }
+
+    fn device(&self) -> CpuDevice {
+        let options =
+            CpuOptions { n_threads: 1, checking: Checking::Everything, ..CpuOptions::default() };
+        CpuDevice::new(options)
+    }
+
+    fn neighbours_of(&mut self, subject: &Subject) -> Vec<Subject> {
+        let neighbours = self.neighbours.entry(subject.hash.clone()).or_insert_with(|| {
+            let regions: Vec<Region> = ragged(&subject.region, 1);
+            regions.into_iter().map(|region| Subject { hash: region.hash_hex(), region }).collect()
+        });
+        neighbours.clone()
+    }
+
+    fn note(&mut self, key: (String, String), verdict: &Verdict) {
+        self.counts.n_checked += 1;
+        self.counts.n_failed += u64::from(!verdict.accepted());
+        self.known.insert(key, verdict.clone());
+    }
+
+    /// Runs a kernel at one neighbour. `None`: the schedule is not legal there, so not used there.
+    fn run(
+        &self,
+        device: &mut CpuDevice,
+        neighbour: &Subject,
+        schedule: &Schedule,
+        target: Target,
+        make: Make<'_>,
+    ) -> Result<Option<Verdict>, DeviceError> {
+        let Ok(prepared) = make(neighbour, schedule, target) else { return Ok(None) };
+        let step_limit = Some(steps_bound(&prepared.lowered.kernel));
+        let options = VerifyOptions { step_limit, ..self.options.clone() };
+        let (region, hash) = (&neighbour.region, neighbour.hash.as_str());
+        let verification =
+            verify(device, region, hash, &prepared.candidate(), &self.oracles, &options)?;
+        Ok(Some(match verification.verdict {
+            // An instruction that the cpu device lacks: judged on the device that has it only.
+            Verdict::Accepted | Verdict::DoesNotLoad { .. } => Verdict::Accepted,
+            other => {
+                let types = region.graph.inputs().map(|input| region.graph.ty(input).to_string());
+                let extents = types.collect::<Vec<_>>().join(", ");
+                Verdict::FailsNearby { extents, found: Box::new(other) }
+            }
+        }))
     }
 }

@@ -279,6 +279,16 @@ impl<'a> Workshop<'a> {
         }
     }
 
+    /// Checks on all threads at neighbouring extents what is going to be verified.
+    ///
+    /// # Errors
+    ///
+    /// If the checking device fails in what is not a kernel's doing.
+    pub fn check_nearby(&mut self, wanted: &[(&Subject, Schedule)]) -> Result<(), WorkshopError> {
+        let Self { phases, nearby, target, .. } = self;
+        Ok(phases.time(Phase::Verify, |_| nearby.prepare(wanted, *target, &prepare))?)
+    }
+
     /// Verifies a kernel; the result is remembered for the engine's report.
     ///
     /// # Errors

@@ -1,21 +1,24 @@
 //! `kill -9` at random moments of small searches: the evidence opens each time, no row is torn and none is
 //! lost, and the engines are those of an undisturbed replay.
 //!
-//! `EGGINE_KILLS` is the number of kills; `cargo xtask kill9` makes it a thousand.
+//! `EGGINE_KILLS` is the number of kills; `cargo xtask kill9` makes it a thousand, on forty files of evidence.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use eggine::Engine;
 use eggine::search::evidence::{Evidence, EvidenceError, Record};
 
-use super::{example, path, succeeds};
+use super::{command, example, path, succeeds};
 
 /// Kills if nothing else is asked for: a few, so that all tests together stay short.
 const N_KILLS: u32 = 12;
+
+/// Kills of searches that use one file: the more it holds, the less is left for a search to measure.
+const N_KILLS_OF_FILE: u32 = 25;
 
 /// Small numbers that differ from seed to seed (Steele, Lea and Flood, OOPSLA 2014).
 struct Random(u64);
@@ -34,10 +37,28 @@ impl Random {
 /// A search for a few measurements. Progress goes to standard error as JSON lines.
 pub(super) fn search(evidence: &Path, engine: &Path, seed: u32, extra: &[&str]) -> Command {
     let (model, case) = (example("dit_transformer.onnx"), example("dit_transformer.case0.npz"));
-    let seed = seed.to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_eggine"));
-    command.args(["compile", path(&model), "--shapes-from", path(&case), "--json"]);
-    command.args(["--budget", "6", "--seed", &seed, "--threads", "1", "--device-threads", "1"]);
+    let mut command = search_of(&model, 6, evidence, engine, seed, extra);
+    command.args(["--shapes-from", path(&case)]);
+    command
+}
+
+/// A search that takes less than a second: one that is killed a thousand times.
+fn short_search(evidence: &Path, engine: &Path, seed: u32, extra: &[&str]) -> Command {
+    search_of(&example("adapter.onnx"), 24, evidence, engine, seed, extra)
+}
+
+fn search_of(
+    model: &Path,
+    budget: u32,
+    evidence: &Path,
+    engine: &Path,
+    seed: u32,
+    extra: &[&str],
+) -> Command {
+    let (budget, seed) = (budget.to_string(), seed.to_string());
+    let mut command = command();
+    command.args(["compile", path(model), "--json", "--budget", &budget, "--seed", &seed]);
+    command.args(["--threads", "1", "--device-threads", "1"]);
     command.args(["-o", path(engine), "--evidence", path(evidence)]).args(extra);
     command
 }
@@ -92,27 +113,33 @@ struct Outcome {
     evidence: PathBuf,
 }
 
-/// Starts searches and kills them, each after a random part of the time that a whole one takes. A search
+/// Starts searches and kills them, each after a random part of the time that the last whole one took. A search
 /// that was killed goes on in the next round; after one that ends first comes one of another seed.
-fn kill_searches(folder: &Path, n_kills: u32) -> Outcome {
+fn kill_searches(folder: &Path, n_kills: u32, seed_of_kills: u64) -> Outcome {
     let evidence = folder.join("evidence.sqlite");
     let progress = folder.join("progress.jsonl");
     let start = Instant::now();
     let scratch = folder.join("scratch.sqlite");
-    succeeds(&search(&scratch, &folder.join("scratch.engine"), 0, &[]).output().unwrap());
-    let whole = start.elapsed();
-    let (mut random, mut known) = (Random(20_261_130), BTreeSet::new());
+    succeeds(&short_search(&scratch, &folder.join("scratch.engine"), 0, &[]).output().unwrap());
+    let first = start.elapsed();
+    let mut whole = first;
+    let (mut random, mut known) = (Random(seed_of_kills), BTreeSet::new());
     let (mut n_killed, mut n_finished) = (0, 0);
     while n_killed < n_kills {
         let seed = n_finished;
         let engine = folder.join(format!("{seed}.engine"));
         let begun = evidence.exists();
-        let mut child = search(&evidence, &engine, seed, &[])
+        let mut child = short_search(&evidence, &engine, seed, &[])
             .stdout(Stdio::null())
             .stderr(File::create(&progress).unwrap())
             .spawn()
             .unwrap();
-        std::thread::sleep(whole.mul_f64(random.unit()));
+        let start = Instant::now();
+        let deadline = whole.mul_f64(random.unit());
+        while start.elapsed() < deadline && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let took = start.elapsed();
         // Without effect on a process that has ended.
         child.kill().unwrap();
         let status = child.wait().unwrap();
@@ -131,6 +158,8 @@ fn kill_searches(folder: &Path, n_kills: u32) -> Outcome {
         }
         if status.success() {
             n_finished += 1;
+            // The next one finds more of what it needs in the evidence.
+            whole = took.max(first / 2);
         } else {
             n_killed += 1;
         }
@@ -141,28 +170,44 @@ fn kill_searches(folder: &Path, n_kills: u32) -> Outcome {
 #[test]
 #[allow(clippy::print_stdout, reason = "a harness says how much it did")]
 fn killed_searches_lose_nothing_and_end_as_undisturbed_ones() {
-    let n_kills = std::env::var("EGGINE_KILLS").map_or(N_KILLS, |text| text.parse().unwrap());
-    let folder = tempfile::tempdir().unwrap();
-    let Outcome { n_killed, n_finished, evidence } = kill_searches(folder.path(), n_kills);
-    // The one that was under way ends undisturbed now; two that ended on the way are looked at too.
-    let last = n_finished;
-    let last_engine = folder.path().join(format!("{last}.engine"));
-    let output = search(&evidence, &last_engine, last, &["--quiet"]).output().unwrap();
+    let n_kills: u32 = std::env::var("EGGINE_KILLS").map_or(N_KILLS, |text| text.parse().unwrap());
+    let (mut n_killed, mut n_finished, mut n_compared) = (0, 0, 0);
+    while n_killed < n_kills {
+        let folder = tempfile::tempdir().unwrap();
+        let of_file = N_KILLS_OF_FILE.min(n_kills - n_killed);
+        let outcome = kill_searches(folder.path(), of_file, 20_261_130 + u64::from(n_killed));
+        n_compared += compare_with_undisturbed(folder.path(), &outcome);
+        n_killed += outcome.n_killed;
+        n_finished += outcome.n_finished;
+        println!(
+            "{n_killed} kills, {n_finished} searches that ended in between, no row torn or lost; \
+             {n_compared} engines equal to those of undisturbed replays"
+        );
+    }
+}
+
+/// The search that was under way ends undisturbed now; its engine, and those of up to two that ended on
+/// the way, are held against replays that nothing disturbs. How many engines that were.
+fn compare_with_undisturbed(folder: &Path, outcome: &Outcome) -> usize {
+    let Outcome { n_finished: last, evidence, .. } = outcome;
+    let engine_of = |seed: u32| folder.join(format!("{seed}.engine"));
+    let output = short_search(evidence, &engine_of(*last), *last, &["--quiet"]).output().unwrap();
     succeeds(&output);
-    let copy = folder.path().join("copy.sqlite");
-    std::fs::copy(&evidence, &copy).unwrap();
-    for seed in (0..=last).rev().take(3) {
-        let disturbed = std::fs::read(folder.path().join(format!("{seed}.engine"))).unwrap();
+    let copy = folder.join("copy.sqlite");
+    std::fs::copy(evidence, &copy).unwrap();
+    let seeds: Vec<u32> = (0..=*last).rev().take(3).collect();
+    for &seed in &seeds {
+        let disturbed = std::fs::read(engine_of(seed)).unwrap();
         for extra in [&["--quiet", "--replay"][..], &["--quiet"]] {
-            let engine = folder.path().join("undisturbed.engine");
-            let output = search(&copy, &engine, seed, extra).output().unwrap();
+            let engine = folder.join("undisturbed.engine");
+            let output = short_search(&copy, &engine, seed, extra).output().unwrap();
             let report: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
             assert_eq!(report["n_measured"], 0, "seed {seed}, {extra:?}: {report}");
             let undisturbed = std::fs::read(&engine).unwrap();
             assert!(disturbed == undisturbed, "seed {seed}, {extra:?}: another engine");
         }
     }
-    println!("{n_killed} kills, {n_finished} searches that ended in between, no row torn or lost");
+    seeds.len()
 }
 
 /// The harness can fail: what a kill must not do is found when it is done on purpose.

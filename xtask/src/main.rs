@@ -17,7 +17,7 @@ const TASKS: &[(&str, Task, &str)] = &[
     ("cuda-models", cuda::models, "compiles, runs and compares the models with --device cuda:0 on that driver"),
     ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
     ("test",      ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
-    ("kill9",     ci::kill9,      "kills a thousand searches and compares with undisturbed ones (takes long)"),
+    ("kill9",     ci::kill9,      "kills a thousand searches and compares with undisturbed ones (about ten minutes)"),
     ("ci",        ci::all,        "the same"),
 ];
 
