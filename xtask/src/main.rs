@@ -3,6 +3,7 @@
 
 mod ci;
 mod cuda;
+mod models;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ const TASKS: &[(&str, Task, &str)] = &[
     ("tools",     tools::install, "installs ptxas 13.0.88 and, with gcc, nvPTXCompiler, and a Python client of the driver API into target/tools (70 MB, checked against their hashes)"),
     ("driver",    cuda::driver,   "builds the CUDA driver that runs on the CPU into target/driver, as libcuda.so.1"),
     ("cuda-models", cuda::models, "compiles, runs and compares the models with --device cuda:0 on that driver"),
+    ("models",    models::models, "compiles, runs and compares every model of ../shared/models: a table, a line a case; --limit SECONDS, --threads N, --out FILE.tsv, names"),
     ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
     ("test",      ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
     ("kill9",     ci::kill9,      "kills a thousand searches and compares with undisturbed ones (about ten minutes)"),
