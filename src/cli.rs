@@ -10,6 +10,7 @@ mod doctor;
 mod evidence;
 mod explain;
 mod inspect;
+mod program;
 mod rules;
 mod run;
 mod selftest;
@@ -191,15 +192,21 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
+    /// A device of its own.
+    pub(crate) fn open(
+        &self,
+    ) -> Result<Box<dyn eggine::runtime::Device>, eggine::runtime::DeviceError> {
+        let default = CpuOptions::default();
+        let n_threads = self.threads.unwrap_or(default.n_threads);
+        let checking = if self.check { Checking::Everything } else { Checking::Bounds };
+        open_with(&self.device, CpuOptions { n_threads, checking, ..default })
+    }
+
     /// An engine loaded on the device.
     pub(crate) fn session(&self, engine: Engine) -> Result<Session, CliError> {
         if self.threads == Some(0) {
             return Err("--threads 0: the device needs a thread".into());
         }
-        let default = CpuOptions::default();
-        let n_threads = self.threads.unwrap_or(default.n_threads);
-        let checking = if self.check { Checking::Everything } else { Checking::Bounds };
-        let device = open_with(&self.device, CpuOptions { n_threads, checking, ..default })?;
-        Ok(Session::new(device, &engine)?)
+        Ok(Session::new(self.open()?, &engine)?)
     }
 }

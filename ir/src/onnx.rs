@@ -13,6 +13,7 @@ mod import;
 mod load;
 mod ops;
 mod order;
+pub mod part;
 pub mod proto;
 
 pub use bind::Port;
@@ -76,11 +77,15 @@ pub struct Description {
 pub fn import(path: impl AsRef<Path>, options: &ImportOptions) -> Result<Imported, ImportError> {
     let path = path.as_ref();
     let model = load::open(path)?;
-    let folder = match path.parent() {
+    import::import(&model, load::Tensors::new(Some(folder_of(path))), options)
+}
+
+/// The folder of a model file, in which its external data is.
+fn folder_of(path: &Path) -> std::path::PathBuf {
+    match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => Path::new(".").to_owned(),
-    };
-    import::import(&model, load::Tensors::new(Some(folder)), options)
+    }
 }
 
 /// Imports a model from memory. It may not refer to other files.

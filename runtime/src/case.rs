@@ -16,13 +16,16 @@ use indexmap::IndexMap;
 use crate::engine::write_atomically;
 use crate::plan::IoSpec;
 
+use npy::Array;
 pub use npy::Unsupported;
+
+use crate::program::{HostValue, Strings};
 
 /// The arrays of a case file.
 #[derive(Clone, Debug)]
 pub struct Case {
     path: PathBuf,
-    arrays: IndexMap<String, Result<Tensor, Unsupported>>,
+    arrays: IndexMap<String, Array>,
 }
 
 /// What a case says about one output.
@@ -158,7 +161,8 @@ impl Case {
         path: impl Into<PathBuf>,
         arrays: impl IntoIterator<Item = (String, Tensor)>,
     ) -> Self {
-        let arrays = arrays.into_iter().map(|(name, tensor)| (name, Ok(tensor))).collect();
+        let arrays =
+            arrays.into_iter().map(|(name, tensor)| (name, Array::Tensor(tensor))).collect();
         Self { path: path.into(), arrays }
     }
 
@@ -180,9 +184,41 @@ impl Case {
     pub fn array(&self, name: &str) -> Result<Option<&Tensor>, CaseError> {
         match self.arrays.get(name) {
             None => Ok(None),
-            Some(Ok(tensor)) => Ok(Some(tensor)),
-            Some(Err(unsupported)) => Err(self.damaged(name, unsupported.to_string())),
+            Some(Array::Tensor(tensor)) => Ok(Some(tensor)),
+            Some(Array::Strings(_, unsupported) | Array::Unsupported(unsupported)) => {
+                Err(self.damaged(name, unsupported.to_string()))
+            }
         }
+    }
+
+    /// The strings with a name, by it or by the other spelling.
+    fn strings(&self, name: &str, numbered: &str) -> Option<&Strings> {
+        let array = self.arrays.get(name).or_else(|| self.arrays.get(numbered))?;
+        match array {
+            Array::Strings(strings, _) => Some(strings),
+            Array::Tensor(_) | Array::Unsupported(_) => None,
+        }
+    }
+
+    /// The value for input `index`, numbers or strings, by its name or as `inN`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such array, or it is of a kind that no value has.
+    pub fn input_value(&self, index: usize, name: &str) -> Result<HostValue, CaseError> {
+        let numbered = format!("in{index}");
+        if let Some(strings) = self.strings(name, &numbered) {
+            return Ok(HostValue::Strings(strings.clone()));
+        }
+        match self.input(index, name)? {
+            Some(tensor) => Ok(tensor.clone().into()),
+            None => Err(self.missing(name, numbered)),
+        }
+    }
+
+    /// The strings that output `index` should be, if the case says so.
+    pub fn expected_strings(&self, index: usize, name: &str) -> Option<&Strings> {
+        self.strings(name, &format!("out{index}"))
     }
 
     /// The array for an input, by its name or as `inN`; `None` if there is neither.
@@ -308,17 +344,45 @@ impl Case {
 /// [`CaseError::Write`] if the file cannot be written, and [`CaseError::Array`] for an element type
 /// that NumPy lacks; then nothing is left behind.
 pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<(), CaseError> {
+    let values: Vec<(String, HostValue)> =
+        arrays.iter().map(|(name, tensor)| (name.clone(), tensor.clone().into())).collect();
+    write_values(path, &values)
+}
+
+/// As [`write_npz`], of numbers and strings; a sequence is an array for each of its elements, named
+/// `name[i]`.
+///
+/// # Errors
+///
+/// As [`write_npz`].
+pub fn write_values(path: &Path, values: &[(String, HostValue)]) -> Result<(), CaseError> {
+    let mut arrays: Vec<(String, &HostValue)> = Vec::new();
+    for (name, value) in values {
+        match value {
+            HostValue::Sequence(all) => {
+                let named = all.iter().enumerate().map(|(at, it)| (format!("{name}[{at}]"), it));
+                arrays.extend(named);
+            }
+            single => arrays.push((name.clone(), single)),
+        }
+    }
     let file = path.display().to_string();
     let mut bytes = io::Cursor::new(Vec::new());
     {
         let mut archive = npyz::npz::NpzWriter::new(&mut bytes);
-        for (name, tensor) in arrays {
+        for (name, value) in &arrays {
             let unsupported = |reason: String| CaseError::Array {
                 file: file.clone(),
                 array: name.clone(),
                 reason,
             };
-            let npy = npy::to_bytes(tensor).map_err(unsupported)?;
+            let npy = match value {
+                HostValue::Tensor(tensor) => npy::to_bytes(tensor).map_err(unsupported)?,
+                HostValue::Strings(strings) => npy::strings_to_bytes(strings),
+                HostValue::Sequence(_) => {
+                    return Err(unsupported("a sequence of sequences has no array".into()));
+                }
+            };
             // The stored time would otherwise make equal arrays different files.
             let options = npyz::zip::write::FileOptions::default()
                 .compression_method(npyz::zip::CompressionMethod::Stored)

@@ -246,6 +246,11 @@ impl Engine {
         Ok(Self { manifest, plan, name, ptx, code, weights, bytes, directory })
     }
 
+    /// The bytes of its file.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
     /// Checks the hash of the weights.
     ///
     /// # Errors

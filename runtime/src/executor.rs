@@ -150,6 +150,11 @@ impl Session {
         &self.plan.outputs
     }
 
+    /// Kernels launched in a run.
+    pub fn n_launches(&self) -> usize {
+        self.launches.len()
+    }
+
     /// The device.
     pub fn device(&self) -> &dyn Device {
         &*self.device

@@ -9,6 +9,7 @@ pub mod device;
 pub mod engine;
 pub mod executor;
 pub mod plan;
+pub mod program;
 pub mod timing;
 pub mod verify;
 

@@ -3,6 +3,7 @@
 //! A job that was finished before is not searched again: the evidence holds its [recipe](crate::recipe),
 //! which is followed if it still leads to the very kernels that were verified then.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -147,13 +148,50 @@ pub enum CompileError {
 ///
 /// See [`CompileError`]; nothing is written then. Evidence gathered until then is kept.
 pub fn compile(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Report, CompileError> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(job.threads.unwrap_or(0)).build();
-    let pool = pool.map_err(|err| CompileError::Threads { reason: err.to_string() })?;
-    pool.install(|| compile_here(job, output, interrupt))
+    compile_source(job, None, output, interrupt)
 }
 
-/// As [`compile`], on the threads of the current pool.
-fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Report, CompileError> {
+/// A model, or a part of one, that was imported before; `hash` is what it and its shapes are known by.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// What to compile.
+    pub imported: &'a Imported,
+    /// Names it, its contents and its shapes.
+    pub hash: &'a str,
+}
+
+/// As [`compile`], of something that was imported before instead of the job's model.
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn compile_imported(
+    job: &Job,
+    source: Source<'_>,
+    output: &Path,
+    interrupt: &AtomicBool,
+) -> Result<Report, CompileError> {
+    compile_source(job, Some(source), output, interrupt)
+}
+
+fn compile_source(
+    job: &Job,
+    source: Option<Source<'_>>,
+    output: &Path,
+    interrupt: &AtomicBool,
+) -> Result<Report, CompileError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(job.threads.unwrap_or(0)).build();
+    let pool = pool.map_err(|err| CompileError::Threads { reason: err.to_string() })?;
+    pool.install(|| compile_here(job, source, output, interrupt))
+}
+
+/// As [`compile_source`], on the threads of the current pool.
+fn compile_here(
+    job: &Job,
+    source: Option<Source<'_>>,
+    output: &Path,
+    interrupt: &AtomicBool,
+) -> Result<Report, CompileError> {
     let started = Instant::now();
     let mut phases = Phases::default();
     let mut progress = Progress::new(job.progress);
@@ -173,11 +211,13 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
         None => Evidence::in_memory(),
     })?;
     progress.show(&Snapshot { phase: "import", ..Snapshot::default() }, true);
-    let imported = phases.time(Phase::Import, |_| {
-        import(&job.model, &ImportOptions { shapes: job.shapes.clone() })
-            .map_err(CompileError::from)
-    })?;
-    let model_hash = phases.time(Phase::Import, |_| model_hash(job))?;
+    let (imported, model_hash) = match source {
+        Some(source) => (Cow::Borrowed(source.imported), source.hash.to_owned()),
+        None => phases.time(Phase::Import, |_| {
+            let imported = import(&job.model, &ImportOptions { shapes: job.shapes.clone() })?;
+            Ok::<_, CompileError>((Cow::Owned(imported), model_hash(job)?))
+        })?,
+    };
     let soundness = if job.fast_math { Soundness::Real } else { Soundness::Exact };
     let options = eggine_rewrite::Options {
         soundness,
@@ -186,9 +226,7 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
         ..eggine_rewrite::Options::default()
     };
     let optimiser = phases.time(Phase::Rewrite, |_| Optimiser::new(&imported.graph, &options))?;
-    let open_device = || -> Result<Box<dyn Device>, DeviceError> {
-        open_with(&job.device, cpu_options(device_threads(job)))
-    };
+    let open_device = || open_device(job);
     let mut workshop = Workshop::new(open_device()?, &evidence, target, job.seed, phases);
     workshop.remember()?;
     let chip = match job.chip {
@@ -211,6 +249,15 @@ fn compile_here(job: &Job, output: &Path, interrupt: &AtomicBool) -> Result<Repo
         model_hash,
     };
     compilation.run(&mut floor, output)
+}
+
+/// The job's device.
+///
+/// # Errors
+///
+/// If it cannot be opened.
+pub(crate) fn open_device(job: &Job) -> Result<Box<dyn Device>, DeviceError> {
+    open_with(&job.device, cpu_options(device_threads(job)))
 }
 
 /// The agents that a job names, and whether the fuser is among them.

@@ -17,6 +17,7 @@ mod memory;
 mod moves;
 pub mod nearby;
 mod phases;
+pub mod program;
 mod progress;
 mod race;
 mod random;
@@ -34,13 +35,16 @@ pub use calibrate::{
     CalibrateError, Calibration, Constant, Probe, calibrate, calibrated, chip_of,
     keep as keep_calibration,
 };
-pub use compile::{CompileError, compile};
+pub use compile::{CompileError, Source, compile, compile_imported};
 pub use complete::{TuneError, TuneJob, TuneReport, complete};
 pub use costs::{Costs, CostsRecord};
 pub use job::{Budget, Job, Objective};
 pub use memory::{Quarantined, kind_of};
 pub use moves::{CodegenMoves, OTHER_FAMILY, other_families};
 pub use phases::{Phase, PhaseReport, Phases};
+pub use program::{
+    ProgramCompileError, ProgramReport, Specialiser, compile_program, lines as trace_lines,
+};
 pub use progress::{Progress, ProgressMode, Snapshot};
 pub use race::random_input;
 pub use random::SplitMix;

@@ -1,5 +1,6 @@
 //! `eggine compile`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,16 @@ pub(crate) struct Args {
     /// Take the extents from the inputs of a case.
     #[arg(long, value_name = "CASE.npz")]
     shapes_from: Option<PathBuf>,
+    /// Smallest extents to serve, as x:1x3x224x224,y:1x8; with --max-shapes. The result is a program: one
+    /// file for all shapes of the range.
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shapes, requires = "max_shapes")]
+    min_shapes: Option<Shapes>,
+    /// Extents to tune for, inside of the range [default: the largest]. May be repeated.
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shapes, requires = "max_shapes")]
+    opt_shapes: Vec<Shapes>,
+    /// Largest extents to serve.
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shapes, requires = "min_shapes")]
+    max_shapes: Option<Shapes>,
     /// Evidence database [default: eggine/evidence.sqlite in the user's cache folder].
     #[arg(long, value_name = "FILE")]
     evidence: Option<PathBuf>,
@@ -114,6 +125,22 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Extents of several inputs, by name.
+type Shapes = BTreeMap<String, Vec<usize>>;
+
+/// `x:1x3x224x224,y:1x8`; a scalar is `x:`.
+fn parse_shapes(text: &str) -> Result<Shapes, String> {
+    let expected =
+        || format!("expected NAME:EXTENTxEXTENTx…,… such as x:1x3x224x224, found `{text}`");
+    let one = |part: &str| {
+        let (name, extents) = part.rsplit_once(':').ok_or_else(expected)?;
+        let extents = extents.split('x').filter(|it| !it.is_empty()).map(str::parse);
+        let extents = extents.collect::<Result<_, _>>().map_err(|_| expected())?;
+        Ok((name.to_owned(), extents))
+    };
+    text.split(',').map(one).collect()
+}
+
 /// Set by the first Ctrl-C; the second ends the process as usual.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -128,9 +155,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     let mut job = Job::new(&args.model);
     job.shapes = args.shapes.iter().cloned().collect();
-    if let Some(path) = &args.shapes_from {
-        let case = Case::read(path)?;
-        for (name, extents) in eggine::input_extents(&args.model, &case)? {
+    let case = args.shapes_from.as_deref().map(Case::read).transpose()?;
+    let strings = super::program::has_strings(&args.model)?;
+    if let Some(case) = case.as_ref().filter(|_| !strings) {
+        for (name, extents) in eggine::input_extents(&args.model, case)? {
             job.shapes.entry(name).or_insert(extents);
         }
     }
@@ -177,7 +205,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         eprintln!("interrupted: writing the best engine so far (again to stop at once)");
     });
     handler.map_err(|err| format!("cannot catch interrupts: {err}"))?;
-    let report = eggine::search::compile(&job, &args.output, &INTERRUPTED)?;
+    let ranges = args.min_shapes.as_ref().zip(args.max_shapes.as_ref());
+    let compiled = match ranges.is_some() || strings {
+        true => None,
+        false => match eggine::search::compile(&job, &args.output, &INTERRUPTED) {
+            Err(err) if super::program::is_for_programs(&err) => None,
+            other => Some(other?),
+        },
+    };
+    let Some(report) = compiled else {
+        let points = super::program::points(&job, case.as_ref(), ranges, &args.opt_shapes)?;
+        return super::program::compile(
+            &job,
+            &points,
+            ranges,
+            &args.output,
+            args.json,
+            &INTERRUPTED,
+        );
+    };
     if let Some(folder) = &args.emit_ptx {
         emit_ptx(&args.output, folder)?;
     }

@@ -18,6 +18,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if eggine::runtime::program::is_program(&args.engine) {
+        return super::program::inspect(&args.engine, args.json);
+    }
     let engine = Engine::open(&args.engine)?;
     let manifest = &engine.manifest;
     if args.json {

@@ -22,6 +22,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if eggine::runtime::program::is_program(&args.engine) {
+        return super::program::run(&args.engine, &args.inputs, &args.outputs, &args.device);
+    }
     let engine = Engine::open(&args.engine)?;
     let case = Case::read(&args.inputs)?;
     let inputs = case.inputs(engine.inputs())?;

@@ -91,6 +91,10 @@ impl<'a> Call<'a> {
             Some(Some(Item::Sequence(values))) => Ok(values.clone()),
             Some(Some(Item::Poison)) => Err(OpError::Poisoned),
             None | Some(None) => Err(OpError::MissingInput { index: i }),
+            Some(Some(Item::Foreign(what))) => Err(OpError::Form {
+                form: format!("operand {i}, {what},"),
+                nearest: Some("a sequence of known length".into()),
+            }),
             _ => Err(OpError::Operand {
                 index: i,
                 found: "a tensor".into(),

@@ -224,6 +224,8 @@ pub struct Unsupported {
     pub reason: String,
     /// What would be supported instead.
     pub nearest: Option<String>,
+    /// Whether what is missing is there when the model runs: a program of several engines can have it.
+    pub at_run_time: bool,
 }
 
 impl fmt::Display for Unsupported {

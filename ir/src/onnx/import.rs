@@ -22,6 +22,9 @@ use crate::{Graph, Value};
 /// Versions of the standard's operators that the handlers know.
 const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
 
+/// How a tensor of strings is called, which only a host handles.
+const STRINGS: &str = "a tensor of strings";
+
 /// Nested functions and subgraphs beyond this are a cycle.
 const MAX_DEPTH: usize = 64;
 
@@ -39,8 +42,29 @@ pub(super) struct Scope<'p> {
     attrs: Option<&'p BTreeMap<&'p str, &'p AttributeProto>>,
 }
 
-impl Scope<'_> {
-    fn find(&self, name: &str) -> Option<&Item> {
+impl<'p> Scope<'p> {
+    /// A scope of a main graph; `path` is the prefix of its nodes' paths.
+    pub(super) fn root(opsets: &'p BTreeMap<String, i64>, path: String) -> Self {
+        Self { parent: None, items: BTreeMap::new(), path, opsets, attrs: None }
+    }
+
+    /// A scope with these names inside of another.
+    pub(super) fn inside(
+        parent: &'p Scope<'p>,
+        items: BTreeMap<String, Item>,
+        path: String,
+    ) -> Self {
+        Self { parent: Some(parent), items, path, opsets: parent.opsets, attrs: parent.attrs }
+    }
+
+    /// Marks the results of a node that is not imported.
+    pub(super) fn poison(&mut self, names: &[String]) {
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            self.items.insert(name.clone(), Item::Poison);
+        }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Item> {
         self.items.get(name).or_else(|| self.parent.and_then(|parent| parent.find(name)))
     }
 }
@@ -48,7 +72,7 @@ impl Scope<'_> {
 /// The state of one import.
 pub(super) struct Importer<'m> {
     pub(super) b: Builder,
-    functions: BTreeMap<(&'m str, &'m str), &'m FunctionProto>,
+    functions: Functions<'m>,
     unsupported: Vec<Unsupported>,
     /// The first error that is not an unsupported operator.
     failure: Option<ImportError>,
@@ -66,7 +90,7 @@ fn domain(name: Option<&str>) -> &str {
     }
 }
 
-fn opsets(imports: &[OperatorSetIdProto]) -> Result<BTreeMap<String, i64>, ImportError> {
+pub(super) fn opsets(imports: &[OperatorSetIdProto]) -> Result<BTreeMap<String, i64>, ImportError> {
     let mut found = BTreeMap::new();
     for import in imports {
         let (domain, version) = (domain(import.domain.as_deref()), import.version.unwrap_or(0));
@@ -95,6 +119,19 @@ pub(super) fn info(model: &ModelProto) -> ModelInfo {
     ModelInfo { opset, producer, n_nodes }
 }
 
+/// Functions of a model, by domain and name.
+pub(super) type Functions<'m> = BTreeMap<(&'m str, &'m str), &'m FunctionProto>;
+
+/// The functions that a model defines.
+pub(super) fn functions(model: &ModelProto) -> Functions<'_> {
+    let mut functions = BTreeMap::new();
+    for function in &model.functions {
+        let name = function.name.as_deref().unwrap_or_default();
+        functions.insert((domain(function.domain.as_deref()), name), function);
+    }
+    functions
+}
+
 /// Imports a decoded model.
 pub(super) fn import(
     model: &ModelProto,
@@ -104,27 +141,9 @@ pub(super) fn import(
     let graph = model.graph.as_ref().expect("a decoded model has a graph");
     let opsets = opsets(&model.opset_import)?;
     let inputs = bind::bind(&bind::inputs(graph), &options.shapes)?;
-    let mut functions = BTreeMap::new();
-    for function in &model.functions {
-        let name = function.name.as_deref().unwrap_or_default();
-        functions.insert((domain(function.domain.as_deref()), name), function);
-    }
-    let mut importer = Importer {
-        b: Builder::new(graph.name.as_deref().unwrap_or_default(), tensors),
-        functions,
-        unsupported: Vec::new(),
-        failure: None,
-        names: BTreeMap::new(),
-        depth: 0,
-        n_nodes: 0,
-    };
-    let mut scope = Scope {
-        parent: None,
-        items: BTreeMap::new(),
-        path: String::new(),
-        opsets: &opsets,
-        attrs: None,
-    };
+    let b = Builder::new(graph.name.as_deref().unwrap_or_default(), tensors);
+    let mut importer = Importer::new(b, functions(model));
+    let mut scope = Scope::root(&opsets, String::new());
     for (name, ty) in &inputs {
         let value = importer.b.graph.input(name, ty.clone());
         scope.items.insert(name.clone(), value.into());
@@ -165,10 +184,35 @@ pub(super) fn import(
     }
     let mut built = importer.b.graph;
     (built.output_names, built.outputs) = results.into_iter().unzip();
-    let graph = without_dead_nodes(&built);
+    let graph = without_dead_nodes(&built, true);
     let types = graph.outputs.iter().map(|&value| graph.ty(value).clone());
     let outputs = graph.output_names.iter().cloned().zip(types).collect();
     Ok(Imported { inputs, outputs, model: info(model), graph })
+}
+
+impl<'m> Importer<'m> {
+    /// An import that has not met any node.
+    pub(super) fn new(b: Builder, functions: Functions<'m>) -> Self {
+        Self {
+            b,
+            functions,
+            unsupported: Vec::new(),
+            failure: None,
+            names: BTreeMap::new(),
+            depth: 0,
+            n_nodes: 0,
+        }
+    }
+
+    /// What was found to be unsupported since this was asked last.
+    pub(super) fn take_unsupported(&mut self) -> Vec<Unsupported> {
+        std::mem::take(&mut self.unsupported)
+    }
+
+    /// The first error that is not an unsupported operator.
+    pub(super) fn take_failure(&mut self) -> Option<ImportError> {
+        self.failure.take()
+    }
 }
 
 impl Importer<'_> {
@@ -177,11 +221,15 @@ impl Importer<'_> {
     }
 
     /// Binds the initialisers of a graph.
-    fn constants(&mut self, graph: &GraphProto, scope: &mut Scope) -> Result<(), ImportError> {
+    pub(super) fn constants(
+        &mut self,
+        graph: &GraphProto,
+        scope: &mut Scope,
+    ) -> Result<(), ImportError> {
         for proto in &graph.initializer {
             let name = proto.name.clone().unwrap_or_default();
             let item = match proto.data_type {
-                Some(8) => Item::Foreign("a tensor of strings".into()),
+                Some(8) => Item::Foreign(STRINGS.into()),
                 _ => {
                     let tensor = self.b.tensors.read(proto)?;
                     self.b.constant(tensor).into()
@@ -226,7 +274,7 @@ impl Importer<'_> {
         if *n == 1 { path } else { format!("{path}#{n}") }
     }
 
-    fn node(&mut self, node: &NodeProto, scope: &mut Scope) {
+    pub(super) fn node(&mut self, node: &NodeProto, scope: &mut Scope) {
         let path = self.unique(format!("{}{}", scope.path, node_name(node)));
         let (domain, op) =
             (domain(node.domain.as_deref()), node.op_type.as_deref().unwrap_or_default());
@@ -257,6 +305,12 @@ impl Importer<'_> {
         domain: &str,
         op: &str,
     ) {
+        let is_control = matches!(op, "If" | "Loop" | "Scan") && domain == "ai.onnx";
+        let foreign = |name: &String| matches!(scope.find(name), Some(Item::Foreign(what)) if what == STRINGS);
+        let moves = super::part::MOVES.contains(&op) || op == "LabelEncoder";
+        let at_run_time = is_control
+            || matches!(err, OpError::Dynamic { .. })
+            || moves && node.input.iter().any(foreign);
         let (reason, nearest) = match err {
             OpError::Poisoned => return,
             OpError::Form { form, nearest } => (format!("{form} is not supported"), nearest),
@@ -285,6 +339,7 @@ impl Importer<'_> {
             operands: operands.collect(),
             reason,
             nearest,
+            at_run_time,
         };
         self.unsupported.push(known);
     }
@@ -519,12 +574,12 @@ pub(super) fn branch_name(attr: &str) -> &str {
     attr.strip_suffix("_branch").unwrap_or(attr)
 }
 
-/// The graph without what no output needs. Inputs stay, needed or not.
-fn without_dead_nodes(graph: &Graph) -> Graph {
+/// The graph without what no output needs. Inputs stay, needed or not, if they are to be kept.
+pub(super) fn without_dead_nodes(graph: &Graph, keep_inputs: bool) -> Graph {
     let mut needed: BTreeSet<Value> = graph.outputs.iter().copied().collect();
     for (value, node) in graph.nodes.iter().rev() {
         match &node.kind {
-            NodeKind::Input { .. } => {
+            NodeKind::Input { .. } if keep_inputs => {
                 needed.insert(value);
             }
             NodeKind::Apply(_, _, args) if needed.contains(&value) => {

@@ -38,7 +38,7 @@ fn captures(graph: &GraphProto, found: &mut BTreeSet<String>) {
 }
 
 /// Names that a node reads, subgraphs included.
-fn reads(node: &NodeProto, found: &mut BTreeSet<String>) {
+pub(super) fn reads(node: &NodeProto, found: &mut BTreeSet<String>) {
     found.extend(node.input.iter().filter(|name| !name.is_empty()).cloned());
     for attr in &node.attribute {
         for graph in attr.g.iter().chain(&attr.graphs) {

@@ -7,6 +7,17 @@ use std::io::Read;
 
 use eggine_ir::{DType, Tensor};
 
+use crate::program::Strings;
+
+/// What an array holds.
+#[derive(Clone, Debug)]
+pub(super) enum Array {
+    Tensor(Tensor),
+    /// Strings, and why they are no tensor.
+    Strings(Strings, Unsupported),
+    Unsupported(Unsupported),
+}
+
 /// An array of a kind that no tensor has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -133,14 +144,65 @@ impl Header {
     }
 }
 
-/// Reads an array. The outer error says what is damaged; the inner one that tensors are not like that.
-pub(super) fn read(mut npy: impl Read) -> Result<Result<Tensor, Unsupported>, String> {
+/// Reads an array, or says what is damaged.
+pub(super) fn read(mut npy: impl Read) -> Result<Array, String> {
     let header = Header::read(&mut npy)?;
     let (dtype, big_endian) = match dtype_of(&header.descr) {
         Ok(found) => found,
-        Err(unsupported) => return Ok(Err(unsupported)),
+        Err(unsupported) => {
+            return Ok(match code_points(&header.descr) {
+                Some(n_chars) => Array::Strings(strings(npy, &header, n_chars)?, unsupported),
+                None => Array::Unsupported(unsupported),
+            });
+        }
     };
     let width = dtype.bits() / 8;
+    let (extents, bytes) = elements(npy, &header, width)?;
+    let needs = || eggine_ir::TensorType::fixed(dtype, &extents);
+    let mut bytes = bytes.map_err(|(has, n_bytes)| {
+        format!("has {has} bytes of data, {} needs {n_bytes}", needs())
+    })?;
+    if big_endian {
+        bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    }
+    if header.fortran_order && extents.len() > 1 {
+        bytes = to_row_major(&bytes, &extents, width);
+    }
+    if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        return Err("a boolean is neither 0 nor 1".into());
+    }
+    Ok(Array::Tensor(Tensor::new(dtype, &extents, bytes)))
+}
+
+/// Code points of each string of a little-endian `U` type.
+fn code_points(descr: &str) -> Option<usize> {
+    descr.strip_prefix("<U").or_else(|| descr.strip_prefix("=U"))?.parse().ok()
+}
+
+/// Strings of a fixed number of code points in UTF-32, padded with zeros.
+fn strings(npy: impl Read, header: &Header, n_chars: usize) -> Result<Strings, String> {
+    let width = n_chars.checked_mul(4).ok_or("its strings are too long")?;
+    let (extents, bytes) = elements(npy, header, width)?;
+    let bytes = bytes
+        .map_err(|(has, needs)| format!("has {has} bytes of data, its strings need {needs}"))?;
+    let bytes = match header.fortran_order && extents.len() > 1 && width > 0 {
+        true => to_row_major(&bytes, &extents, width),
+        false => bytes,
+    };
+    let mut data = Vec::new();
+    for n in 0..extents.iter().product::<usize>() {
+        let points = bytes[n * width..][..width].chunks_exact(4);
+        let points = points.map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
+        let text: Option<String> = points.take_while(|&it| it != 0).map(char::from_u32).collect();
+        data.push(text.ok_or("a string has a number that is no character")?);
+    }
+    Ok(Strings { extents, data })
+}
+
+/// Extents and bytes; or how many bytes there are, and how many there should be.
+type Elements = (Vec<usize>, Result<Vec<u8>, (usize, usize)>);
+
+fn elements(npy: impl Read, header: &Header, width: usize) -> Result<Elements, String> {
     let mut extents = Vec::with_capacity(header.shape.len());
     let mut n_bytes = width;
     for &extent in &header.shape {
@@ -153,19 +215,9 @@ pub(super) fn read(mut npy: impl Read) -> Result<Result<Tensor, Unsupported>, St
     let mut bytes = Vec::new();
     npy.take(n_bytes as u64).read_to_end(&mut bytes).map_err(|err| err.to_string())?;
     if bytes.len() != n_bytes {
-        let ty = eggine_ir::TensorType::fixed(dtype, &extents);
-        return Err(format!("has {} bytes of data, {ty} needs {n_bytes}", bytes.len()));
+        return Ok((extents, Err((bytes.len(), n_bytes))));
     }
-    if big_endian {
-        bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-    }
-    if header.fortran_order && extents.len() > 1 {
-        bytes = to_row_major(&bytes, &extents, width);
-    }
-    if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
-        return Err("a boolean is neither 0 nor 1".into());
-    }
-    Ok(Ok(Tensor::new(dtype, &extents, bytes)))
+    Ok((extents, Ok(bytes)))
 }
 
 /// Reorders elements whose first index runs fastest.
@@ -194,8 +246,23 @@ fn to_row_major(bytes: &[u8], extents: &[usize], width: usize) -> Vec<u8> {
 pub(super) fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>, String> {
     let descr =
         descr(tensor.dtype).ok_or_else(|| format!("NumPy has no {} elements", tensor.dtype))?;
-    let mut shape: String = tensor.extents.iter().map(|extent| format!("{extent}, ")).collect();
-    if tensor.extents.len() > 1 {
+    Ok(with_header(descr, &tensor.extents, &tensor.bytes))
+}
+
+/// The bytes of a `.npy` file of strings.
+pub(super) fn strings_to_bytes(strings: &Strings) -> Vec<u8> {
+    let longest = strings.data.iter().map(|it| it.chars().count()).max().unwrap_or(0).max(1);
+    let mut bytes = Vec::with_capacity(strings.data.len() * longest * 4);
+    for text in &strings.data {
+        let padding = std::iter::repeat_n('\0', longest - text.chars().count());
+        bytes.extend(text.chars().chain(padding).flat_map(|it| u32::from(it).to_le_bytes()));
+    }
+    with_header(&format!("<U{longest}"), &strings.extents, &bytes)
+}
+
+fn with_header(descr: &str, extents: &[usize], elements: &[u8]) -> Vec<u8> {
+    let mut shape: String = extents.iter().map(|extent| format!("{extent}, ")).collect();
+    if extents.len() > 1 {
         shape.truncate(shape.trim_end_matches(", ").len());
     }
     let shape = shape.trim_end();
@@ -214,6 +281,6 @@ pub(super) fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>, String> {
         bytes.extend((text.len() as u16).to_le_bytes());
     }
     bytes.extend(text.as_bytes());
-    bytes.extend_from_slice(&tensor.bytes);
-    Ok(bytes)
+    bytes.extend_from_slice(elements);
+    bytes
 }

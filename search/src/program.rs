@@ -1,0 +1,163 @@
+//! Programs: engines for the parts of a model whose shapes or course are only known when it runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use eggine_ir::onnx::part::Model;
+use eggine_ir::onnx::{ImportError, Imported};
+use eggine_runtime::Engine;
+use eggine_runtime::program::{
+    Event, HostValue, InputRange, Program, ProgramError, ProgramManifest, RunError, Session,
+    Specialise, SpecialiseError,
+};
+
+use crate::compile::{CompileError, Source, compile_imported};
+use crate::job::Job;
+use crate::progress::ProgressMode;
+
+/// Makes engines of parts as a job says.
+pub struct Specialiser<'a> {
+    job: Job,
+    interrupt: &'a AtomicBool,
+}
+
+impl<'a> Specialiser<'a> {
+    /// `job` says how: budget, device, evidence, target; its model is only a name here.
+    pub fn new(job: Job, interrupt: &'a AtomicBool) -> Self {
+        Self { job, interrupt }
+    }
+}
+
+impl Specialise for Specialiser<'_> {
+    fn engine(&mut self, part: &Imported, key: &str) -> Result<Engine, SpecialiseError> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("part.engine");
+        let source = Source { imported: part, hash: key };
+        compile_imported(&self.job, source, &file, self.interrupt)?;
+        // Mapped: it stays although its name goes.
+        Ok(Engine::open(&file)?)
+    }
+}
+
+/// Why no program was made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramCompileError {
+    /// The model.
+    #[error(transparent)]
+    Model(#[from] ImportError),
+    /// It does not run on the inputs that it was to be compiled for.
+    #[error("the model does not run on {point}: {source}")]
+    Run {
+        /// Shapes of the inputs.
+        point: String,
+        /// Why.
+        source: Box<RunError>,
+    },
+    /// The file.
+    #[error(transparent)]
+    File(#[from] ProgramError),
+    /// An engine.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+}
+
+/// What a program consists of.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ProgramReport {
+    /// The file.
+    pub program: std::path::PathBuf,
+    /// Engines in it.
+    pub n_engines: usize,
+    /// Shapes that it was made for.
+    pub points: Vec<String>,
+    /// What a run on the first point does.
+    pub trace: Vec<String>,
+    /// Nodes that the host computes or decides in it.
+    pub host_steps: Vec<String>,
+}
+
+/// Compiles a model for several points, each the inputs of one run, and writes the program: the model with
+/// the engines that those runs need. Engines that a run on other inputs needs are made when it runs.
+///
+/// # Errors
+///
+/// See [`ProgramCompileError`]; nothing is written then.
+pub fn compile_program(
+    job: &Job,
+    points: &[Vec<HostValue>],
+    ranges: Vec<InputRange>,
+    output: &Path,
+    interrupt: &AtomicBool,
+) -> Result<ProgramReport, ProgramCompileError> {
+    let model = Model::open(&job.model)?;
+    let name = job.model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let mut manifest = ProgramManifest::default();
+    manifest.model = name.unwrap_or_default();
+    manifest.eggine_version = env!("CARGO_PKG_VERSION").to_owned();
+    manifest.target = job.target.clone();
+    manifest.options = job.options();
+    manifest.ranges = ranges;
+    let mut program = Program::new(model.clone(), manifest);
+    let mut part = job.clone();
+    part.progress = ProgressMode::Silent;
+    let open = || crate::compile::open_device(job);
+    let mut session = Session::new(program.clone(), open, Specialiser::new(part, interrupt));
+    for (nth, point) in points.iter().enumerate() {
+        let text: Vec<String> = (model.description().inputs.iter().zip(point))
+            .map(|(port, value)| format!("{}: {value}", port.name))
+            .collect();
+        let text = text.join(", ");
+        let ran = session.run(point);
+        ran.map_err(|err| ProgramCompileError::Run { point: text.clone(), source: Box::new(err) })?;
+        program.manifest.points.push(text);
+        if nth == 0 {
+            program.manifest.trace = lines(session.trace());
+            program.manifest.host_steps = host_steps(session.trace());
+        }
+    }
+    program.extend(session.made().clone());
+    program.write(output)?;
+    Ok(ProgramReport {
+        program: output.to_owned(),
+        n_engines: program.engines().len(),
+        points: program.manifest.points,
+        trace: program.manifest.trace,
+        host_steps: program.manifest.host_steps,
+    })
+}
+
+/// A line an event; repeated ones are counted.
+pub fn lines(trace: &[Event]) -> Vec<String> {
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for event in trace {
+        let line = match event {
+            Event::Stage { graph, n_nodes, n_launches } => {
+                let graph = if graph.is_empty() { "the main graph" } else { graph };
+                format!("engine: {n_nodes} nodes of {graph}, {n_launches} launches")
+            }
+            Event::Host { node, op, .. } => format!("host: {node} ({op})"),
+        };
+        match counted.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, n)) => *n += 1,
+            None => counted.push((line, 1)),
+        }
+    }
+    let line = |(line, n): (String, usize)| match n {
+        1 => line,
+        n => format!("{line}, {n} times"),
+    };
+    counted.into_iter().map(line).collect()
+}
+
+/// Each node that the host computed or decided, once, with the reason.
+fn host_steps(trace: &[Event]) -> Vec<String> {
+    let mut found = BTreeMap::new();
+    for event in trace {
+        if let Event::Host { node, op, reason } = event {
+            found.entry(node.clone()).or_insert_with(|| format!("{node} ({op}): {reason}"));
+        }
+    }
+    found.into_values().collect()
+}

@@ -1,0 +1,263 @@
+//! What the commands do with programs: models whose shapes or course are only known when they run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use eggine::ir::onnx::part::Model;
+use eggine::ir::onnx::{ImportError, Port};
+use eggine::ir::{Dim, Tensor};
+use eggine::runtime::IoSpec;
+use eggine::runtime::case::write_values;
+use eggine::runtime::program::{DimRange, HostValue, InputRange, Program, Session};
+use eggine::search::{Budget, CompileError, Job, Specialiser, compile_program, random_input};
+use eggine::{Case, CaseError, compare_outputs};
+
+use super::CliError;
+
+type Shapes = BTreeMap<String, Vec<usize>>;
+
+/// Nobody interrupts the compilation of a part of a run: the process just ends.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+const STRINGS: &str = "a tensor of strings";
+
+/// Whether a model takes or returns strings.
+pub(crate) fn has_strings(model: &Path) -> Result<bool, CliError> {
+    let description = eggine::ir::onnx::describe(model)?;
+    let ports = description.inputs.iter().chain(&description.outputs);
+    Ok(ports.into_iter().any(|port| port.found == STRINGS))
+}
+
+/// Whether a model that has no engine of its own has a program: all that is missing is known at run time.
+pub(crate) fn is_for_programs(err: &CompileError) -> bool {
+    match err {
+        CompileError::Import(ImportError::Unsupported(all)) => all.iter().all(|it| it.at_run_time),
+        _ => false,
+    }
+}
+
+/// The inputs of the runs that a program is compiled for: the case's, else drawn for each point.
+pub(crate) fn points(
+    job: &Job,
+    case: Option<&Case>,
+    ranges: Option<(&Shapes, &Shapes)>,
+    opt: &[Shapes],
+) -> Result<Vec<Vec<HostValue>>, CliError> {
+    let ports = Model::open(&job.model)?.description().inputs;
+    if let (Some(case), true) = (case, opt.is_empty()) {
+        let values = ports.iter().enumerate().map(|(n, port)| case.input_value(n, &port.name));
+        return Ok(vec![values.collect::<Result<_, _>>()?]);
+    }
+    let shapes: Vec<&Shapes> = match (opt.is_empty(), ranges) {
+        (false, _) => opt.iter().collect(),
+        (true, Some((_, max))) => vec![max],
+        (true, None) => vec![&job.shapes],
+    };
+    let mut points = Vec::new();
+    for shapes in shapes {
+        for (name, extents) in shapes {
+            let port = ports.iter().find(|port| port.name == *name);
+            let port = port.ok_or_else(|| format!("the model has no input `{name}`"))?;
+            let range = ranges.map(|ranges| range_of(port, ranges)).transpose()?.flatten();
+            range.map_or(Ok(()), |range| range.check(extents))?;
+        }
+        let drawn = ports.iter().map(|port| drawn(port, shapes, job.seed));
+        points.push(drawn.collect::<Result<_, _>>()?);
+    }
+    Ok(points)
+}
+
+fn drawn(port: &Port, shapes: &Shapes, seed: u64) -> Result<HostValue, CliError> {
+    let fixed = |dim: &Dim| match dim {
+        Dim::Fixed(n) => Some(*n),
+        Dim::Symbolic(_) => None,
+    };
+    let own = || port.shape.as_ref()?.0.iter().map(fixed).collect::<Option<Vec<usize>>>();
+    let extents = shapes.get(&port.name).cloned().or_else(own).ok_or_else(|| {
+        format!("input {port} has no shape to compile for: name it in --opt-shapes or --shape")
+    })?;
+    let dtype = port.dtype.ok_or_else(|| {
+        format!("input {port} cannot be drawn: give the inputs of a run with --shapes-from")
+    })?;
+    Ok(random_input(&IoSpec { name: port.name.clone(), dtype, extents }, seed).into())
+}
+
+fn range_of(port: &Port, (min, max): (&Shapes, &Shapes)) -> Result<Option<InputRange>, CliError> {
+    let (least, most) = match (min.get(&port.name), max.get(&port.name)) {
+        (None, None) => return Ok(None),
+        (Some(least), Some(most)) => (least, most),
+        _ => {
+            let name = &port.name;
+            return Err(format!("input `{name}` needs both --min-shapes and --max-shapes").into());
+        }
+    };
+    if least.len() != most.len() || least.iter().zip(most).any(|(least, most)| least > most) {
+        let name = &port.name;
+        return Err(format!("input `{name}`: {least:?} to {most:?} is no range of shapes").into());
+    }
+    let dims = least.iter().zip(most).map(|(&min, &max)| DimRange { min, max }).collect();
+    Ok(Some(InputRange { name: port.name.clone(), dims: Some(dims) }))
+}
+
+/// Compiles a program and says what it consists of.
+pub(crate) fn compile(
+    job: &Job,
+    points: &[Vec<HostValue>],
+    ranges: Option<(&Shapes, &Shapes)>,
+    output: &Path,
+    json: bool,
+    interrupt: &AtomicBool,
+) -> Result<ExitCode, CliError> {
+    let ports = Model::open(&job.model)?.description().inputs;
+    let mut all = Vec::new();
+    for port in &ports {
+        all.extend(ranges.map(|ranges| range_of(port, ranges)).transpose()?.flatten());
+    }
+    if let Some((min, max)) = ranges {
+        let known = |name: &&String| ports.iter().any(|port| port.name == **name);
+        if let Some(name) = min.keys().chain(max.keys()).find(|name| !known(name)) {
+            return Err(format!("the model has no input `{name}`").into());
+        }
+    }
+    let report = compile_program(job, points, all, output, interrupt)?;
+    if json {
+        super::print_json(&report)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{}", report.program.display());
+    println!("  a program of {} engines, compiled for", report.n_engines);
+    report.points.iter().for_each(|point| println!("    {point}"));
+    report.trace.iter().for_each(|line| println!("  {line}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A program with the means to make the engines that it lacks.
+pub(crate) fn open<'a>(
+    path: &Path,
+    device: &'a super::DeviceArgs,
+) -> Result<Session<'a>, CliError> {
+    let program = Program::open(path)?;
+    let mut job = Job::new(path);
+    job.target = program.manifest.target.clone();
+    job.budget = Budget::First;
+    job.device = device.device;
+    job.fast_math = program.manifest.options.get("fast_math").is_some_and(|it| it == "true");
+    Ok(Session::new(program, || device.open(), Specialiser::new(job, &NEVER)))
+}
+
+fn inputs(session: &Session<'_>, case: &Case) -> Result<Vec<HostValue>, CaseError> {
+    let ports = session.program().model().description().inputs;
+    ports.iter().enumerate().map(|(n, port)| case.input_value(n, &port.name)).collect()
+}
+
+fn output_names(session: &Session<'_>) -> Vec<String> {
+    let outputs = session.program().model().description().outputs;
+    outputs.into_iter().map(|port| port.name).collect()
+}
+
+/// `eggine run` of a program.
+pub(crate) fn run(
+    path: &Path,
+    case: &Path,
+    outputs: &Path,
+    device: &super::DeviceArgs,
+) -> Result<ExitCode, CliError> {
+    let mut session = open(path, device)?;
+    let inputs = inputs(&session, &Case::read(case)?)?;
+    let values = session.run(&inputs)?;
+    let named: Vec<(String, HostValue)> = output_names(&session).into_iter().zip(values).collect();
+    write_values(outputs, &named)?;
+    named.iter().for_each(|(name, value)| println!("{name}: {value}"));
+    if !session.made().is_empty() {
+        eprintln!(
+            "note: {} engines were made for these shapes; compile with --opt-shapes to have them in the file",
+            session.made().len()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `eggine compare` of a program.
+pub(crate) fn compare(
+    path: &Path,
+    case: &Path,
+    rel_tol: f64,
+    device: &super::DeviceArgs,
+    show: &dyn Fn(&eggine::runtime::Comparison) -> Result<(), CliError>,
+) -> Result<ExitCode, CliError> {
+    let mut session = open(path, device)?;
+    let case = Case::read(case)?;
+    let inputs = inputs(&session, &case)?;
+    let values = session.run(&inputs)?;
+    let names = output_names(&session);
+    let mut tensors: Vec<Tensor> = Vec::new();
+    let mut agrees = true;
+    for (n, (name, value)) in names.iter().zip(&values).enumerate() {
+        match value {
+            HostValue::Tensor(tensor) => tensors.push(tensor.clone()),
+            HostValue::Strings(strings) => {
+                let expected = case.expected_strings(n, name).ok_or_else(|| {
+                    format!("`{}` has no strings for output `{name}`", case.path().display())
+                })?;
+                agrees &= strings == expected;
+                let verdict = if strings == expected { "agrees" } else { "DIFFERS" };
+                println!("{name} {value}: {verdict}");
+            }
+            HostValue::Sequence(_) => {
+                return Err(format!("output `{name}` is {value}: cases have no sequences").into());
+            }
+        }
+    }
+    if tensors.len() == values.len() {
+        let spec = |(name, tensor): (&String, &Tensor)| IoSpec {
+            name: name.clone(),
+            dtype: tensor.dtype,
+            extents: tensor.extents.clone(),
+        };
+        let specs: Vec<IoSpec> = names.iter().zip(&tensors).map(spec).collect();
+        let comparison = compare_outputs(&specs, &tensors, &case.expected(&specs)?, rel_tol);
+        agrees &= comparison.agrees;
+        show(&comparison)?;
+    } else if !tensors.is_empty() {
+        return Err("outputs of strings and of numbers together are not compared".into());
+    }
+    Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// `eggine inspect` of a program.
+pub(crate) fn inspect(path: &Path, json: bool) -> Result<ExitCode, CliError> {
+    let program = Program::open(path)?;
+    let manifest = &program.manifest;
+    if json {
+        super::print_json(manifest)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("program  {}, made by eggine {}", manifest.model, manifest.eggine_version);
+    println!("target   {}", manifest.target);
+    for (kind, ports) in [
+        ("input", program.model().description().inputs),
+        ("output", program.model().description().outputs),
+    ] {
+        ports.iter().for_each(|port| println!("{kind:<8} {port}"));
+    }
+    for range in &manifest.ranges {
+        let dims = range.dims.iter().flatten();
+        let dims: Vec<String> = dims
+            .map(|dim| match dim.min == dim.max {
+                true => dim.min.to_string(),
+                false => format!("{}..{}", dim.min, dim.max),
+            })
+            .collect();
+        println!("range    {}: {}", range.name, dims.join(" x "));
+    }
+    manifest.points.iter().for_each(|point| println!("for      {point}"));
+    println!("engines  {}", program.engines().len());
+    manifest.trace.iter().for_each(|line| println!("step     {line}"));
+    manifest.host_steps.iter().for_each(|line| println!("host     {line}"));
+    if manifest.host_steps.is_empty() {
+        println!("host     nothing");
+    }
+    Ok(ExitCode::SUCCESS)
+}
