@@ -17,6 +17,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// Address of a byte in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,6 +62,43 @@ pub struct Peak {
     pub bytes_per_ns: f64,
 }
 
+/// What a launch asks for besides blocks and threads; nothing by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LaunchAttributes {
+    /// All blocks run at once, so that they may wait for each other: there are no more than the device
+    /// holds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cooperative: bool,
+    /// Blocks in x, y and z that form a cluster: neighbours on one part of the device. They divide the
+    /// grid, and are at most [`MOST_CLUSTER_BLOCKS`](Self::MOST_CLUSTER_BLOCKS).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<[u32; 3]>,
+}
+
+impl LaunchAttributes {
+    /// Blocks of a cluster that every device with clusters takes (CUDA C++ Programming Guide, thread
+    /// block clusters).
+    pub const MOST_CLUSTER_BLOCKS: u64 = 8;
+
+    /// Whether there are none.
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Why no device takes a launch of this grid with these attributes, if so.
+    pub fn problem(&self, grid: [u32; 3]) -> Option<String> {
+        let cluster = self.cluster?;
+        let n_blocks = cluster.iter().map(|&n| u64::from(n)).product::<u64>();
+        if n_blocks == 0 || n_blocks > Self::MOST_CLUSTER_BLOCKS {
+            let most = Self::MOST_CLUSTER_BLOCKS;
+            return Some(format!("a cluster of {cluster:?} blocks: 1 to {most} are possible"));
+        }
+        let fits = grid.iter().zip(cluster).all(|(&all, part)| all.is_multiple_of(part));
+        (!fits).then(|| format!("clusters of {cluster:?} blocks do not divide the grid {grid:?}"))
+    }
+}
+
 /// One kernel launch with its arguments bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -74,6 +112,8 @@ pub struct Launch {
     pub block: [u32; 3],
     /// The parameters, all of them `.u64` addresses.
     pub params: Vec<u64>,
+    /// What else it asks for.
+    pub attributes: LaunchAttributes,
 }
 
 /// A device.
@@ -167,6 +207,26 @@ pub trait Device: Send {
     ///
     /// [`DeviceError::Load`] if the text is not PTX or uses what the device lacks.
     fn load(&mut self, ptx: &str) -> Result<ModuleId, DeviceError>;
+
+    /// Loads several modules, at the same time where the device can: as so many [`load`](Self::load)s. If
+    /// one of them fails none is loaded.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load), of the first that fails.
+    fn load_all(&mut self, texts: &[&str]) -> Result<Vec<ModuleId>, DeviceError> {
+        let mut modules = Vec::with_capacity(texts.len());
+        for ptx in texts {
+            match self.load(ptx) {
+                Ok(module) => modules.push(module),
+                Err(err) => {
+                    modules.into_iter().for_each(|module| self.unload(module));
+                    return Err(err);
+                }
+            }
+        }
+        Ok(modules)
+    }
 
     /// Loads machine code, made for exactly this device's architecture.
     ///

@@ -437,7 +437,8 @@ fn chunks(parts: &EngineParts) -> Result<Vec<Bytes>, EngineError> {
     sections.extend(
         code.iter().enumerate().map(|(i, cubins)| (Section::Code(i), Bytes::from(cubins.concat()))),
     );
-    Ok(format::lay_out(&sections))
+    let has_attributes = plan.kernels.iter().any(|kernel| !kernel.attributes.is_plain());
+    Ok(format::lay_out(&sections, if has_attributes { 3 } else { 1 }))
 }
 
 /// Hash of a PTX (or any other) text, as records carry it.

@@ -126,6 +126,7 @@ impl Session {
                 grid: kernel.grid,
                 block: kernel.block,
                 params: step.args.iter().map(|arg| address(arg).0).collect(),
+                attributes: kernel.attributes,
             });
         }
         for (index, spec) in session.plan.outputs.iter().enumerate() {
@@ -320,12 +321,8 @@ impl Session {
 /// Loads every kernel: machine code for exactly this device if the engine has some, else the text.
 fn load(device: &mut dyn Device, engine: &Engine) -> Result<Vec<ModuleId>, DeviceError> {
     let n_kernels = engine.plan.kernels.len();
-    let Some(sm) = device.architecture() else {
-        return (0..n_kernels).map(|kernel| device.load(engine.ptx(kernel))).collect();
-    };
-    let text = |device: &mut dyn Device| -> Result<Vec<ModuleId>, DeviceError> {
-        (0..n_kernels).map(|kernel| device.load(engine.ptx(kernel))).collect()
-    };
+    let texts: Vec<&str> = (0..n_kernels).map(|kernel| engine.ptx(kernel)).collect();
+    let Some(sm) = device.architecture() else { return device.load_all(&texts) };
     if let Some(code) = engine.code_for(sm) {
         let mut modules = Vec::with_capacity(n_kernels);
         for kernel in 0..n_kernels {
@@ -335,7 +332,7 @@ fn load(device: &mut dyn Device, engine: &Engine) -> Result<Vec<ModuleId>, Devic
                 Err(DeviceError::Load { reason }) => {
                     tracing::warn!(reason, "machine code is refused; loading PTX");
                     modules.into_iter().for_each(|module| device.unload(module));
-                    return text(device);
+                    return device.load_all(&texts);
                 }
                 Err(other) => return Err(other),
             }
@@ -356,7 +353,7 @@ fn load(device: &mut dyn Device, engine: &Engine) -> Result<Vec<ModuleId>, Devic
         );
         return Err(DeviceError::Load { reason });
     }
-    text(device)
+    device.load_all(&texts)
 }
 
 fn elapsed_ns(start: Instant) -> u64 {

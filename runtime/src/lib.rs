@@ -16,7 +16,8 @@ pub mod verify;
 pub use case::Case;
 pub use compare::{Comparison, compare};
 pub use device::{
-    CpuDevice, CudaDevice, Device, DeviceError, DevicePtr, DeviceSpec, FakeDevice, Launch, ModuleId,
+    CpuDevice, CudaDevice, Device, DeviceError, DevicePtr, DeviceSpec, FakeDevice, Launch,
+    LaunchAttributes, ModuleId,
 };
 pub use engine::{Engine, EngineError, EngineParts, Manifest};
 pub use executor::{RunError, Session};

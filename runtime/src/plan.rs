@@ -11,6 +11,8 @@ pub use arena::{ARENA_ALIGN_BYTES, ArenaError, ArenaPlan, BufferLife, Part, plan
 use eggine_ir::DType;
 use serde::{Deserialize, Serialize};
 
+use crate::device::LaunchAttributes;
+
 /// Name, element type and extents of a model input or output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoSpec {
@@ -87,6 +89,9 @@ pub struct KernelPlan {
     pub block: [u32; 3],
     /// Number of parameters.
     pub n_params: usize,
+    /// What its launches ask for besides.
+    #[serde(default, skip_serializing_if = "LaunchAttributes::is_plain")]
+    pub attributes: LaunchAttributes,
 }
 
 /// One launch.
@@ -182,6 +187,14 @@ pub enum PlanError {
         /// Threads.
         block: [u32; 3],
     },
+    /// Attributes of a launch that no device accepts.
+    #[error("kernel `{entry}`: {reason}")]
+    Attributes {
+        /// Name of the kernel.
+        entry: String,
+        /// What is wrong with them.
+        reason: String,
+    },
 }
 
 impl Plan {
@@ -196,6 +209,9 @@ impl Plan {
             if kernel.grid.contains(&0) || n_threads == 0 || n_threads > 1024 {
                 let KernelPlan { entry, grid, block, .. } = kernel.clone();
                 return Err(PlanError::Launch { entry, grid, block });
+            }
+            if let Some(reason) = kernel.attributes.problem(kernel.grid) {
+                return Err(PlanError::Attributes { entry: kernel.entry.clone(), reason });
             }
         }
         let mut given = vec![false; self.outputs.len()];

@@ -15,11 +15,11 @@ use common::relu_ptx;
 use driver::{Extra, in_child, in_child_with};
 use eggine_ir::{DType, Tensor};
 use eggine_runtime::device::cuda::{Swizzle, TensorMapSpec, cuda_report};
-use eggine_runtime::device::{Device, DeviceSpec, open};
+use eggine_runtime::device::{CpuOptions, Device, DeviceSpec, open};
 use eggine_runtime::engine::{KernelRecord, WeightsBuilder, hash_text};
 use eggine_runtime::{
     Arg, CpuDevice, CudaDevice, DeviceError, DevicePtr, Engine, EngineParts, IoSpec, KernelPlan,
-    Launch, Manifest, Plan, RunError, Session, Step,
+    Launch, LaunchAttributes, Manifest, Plan, RunError, Session, Step,
 };
 
 const N: usize = 1000;
@@ -75,6 +75,7 @@ fn engine() -> Engine {
         grid: [8, 1, 1],
         block: [128, 1, 1],
         n_params,
+        attributes: LaunchAttributes::default(),
     };
     let step = |kernel, args: &[Arg]| Step { kernel, args: args.to_vec(), sources: vec![] };
     let plan = Plan {
@@ -235,7 +236,8 @@ fn stray_ptx() -> String {
 
 fn launch(module: eggine_runtime::ModuleId, entry: &str, params: &[DevicePtr]) -> Launch {
     let params = params.iter().map(|ptr| ptr.0).collect();
-    Launch { module, entry: entry.into(), grid: [8, 1, 1], block: [128, 1, 1], params }
+    let attributes = LaunchAttributes::default();
+    Launch { module, entry: entry.into(), grid: [8, 1, 1], block: [128, 1, 1], params, attributes }
 }
 
 #[test]
@@ -323,6 +325,214 @@ fn what_a_kernel_must_not_is_told_of_the_kernel() {
     // None of these did any harm.
     device.launch(&launch(module, "relu", &[x, x])).unwrap();
     device.synchronize().unwrap();
+}
+
+#[test]
+fn a_code_that_nobody_knows_is_a_number() {
+    if !in_child("a_code_that_nobody_knows_is_a_number", &[]) {
+        return;
+    }
+    let extra = Extra::open();
+    let mut device = cuda();
+    for code in [4242, u32::MAX] {
+        extra.fail(1, code);
+        let err = device.alloc(64).unwrap_err();
+        let DeviceError::Driver { code: told, .. } = &err else { panic!("{err}") };
+        assert_eq!(*told, code);
+        assert!(err.to_string().contains(&format!("failed: error {code}; ")), "{err}");
+    }
+    device.alloc(64).unwrap();
+}
+
+#[test]
+fn modules_are_loaded_at_the_same_time_all_or_none() {
+    if !in_child("modules_are_loaded_at_the_same_time_all_or_none", &[]) {
+        return;
+    }
+    let extra = Extra::open();
+    let mut device = cuda();
+    let texts: Vec<String> = (0..9).map(|at| relu_ptx(&format!("relu{at}"), N, "")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let n_before = extra.stats().n_live_objects;
+    let modules = device.load_all(&texts).unwrap();
+    assert_eq!(extra.stats().n_live_objects, n_before + 9);
+    let x = device.alloc(4 * N).unwrap();
+    for (at, &module) in modules.iter().enumerate() {
+        // Each module has the kernel of its own text.
+        device.launch(&launch(module, &format!("relu{at}"), &[x, x])).unwrap();
+        device.unload(module);
+    }
+    let mut with_bad = texts.clone();
+    (with_bad[3], with_bad[7]) = ("first bad", "second bad");
+    let zero = texts[1].replace("ret;", "ret;\0");
+    let err = device.load_all(&with_bad).unwrap_err().to_string();
+    assert!(err.contains("CUDA_ERROR_INVALID_PTX"), "{err}");
+    with_bad[1] = &zero;
+    let err = device.load_all(&with_bad).unwrap_err().to_string();
+    assert!(err.contains("zero byte"), "the first is told of: {err}");
+    assert_eq!(extra.stats().n_live_objects, n_before);
+}
+
+/// Blocks of 32 threads write their numbers, wait for all blocks, and read those of the block opposite.
+fn meet_ptx(n_blocks: u32) -> String {
+    format!(
+        ".version 7.0
+.target sm_80
+.address_size 64
+
+.visible .entry meet(
+    .param .u64 p0,
+    .param .u64 p1
+)
+.reqntid 32, 1, 1
+{{
+    .reg .pred %p<1>;
+    .reg .b32 %r<9>;
+    .reg .b64 %rd<4>;
+
+    ld.param.u64 %rd0, [p0];
+    ld.param.u64 %rd1, [p1];
+    mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %tid.x;
+    mad.lo.s32 %r2, %r0, 32, %r1;
+    mad.wide.s32 %rd2, %r2, 4, %rd1;
+    add.s32 %r3, %r2, 7;
+    st.global.u32 [%rd2], %r3;
+    bar.sync 0;
+    setp.ne.u32 %p0, %r1, 0;
+    @%p0 bra $L1;
+    membar.gl;
+    mov.u32 %r5, 1;
+    mov.u32 %r6, 0;
+    atom.global.add.u32 %r4, [%rd0], %r5;
+$L0:
+    atom.global.add.u32 %r4, [%rd0], %r6;
+    setp.lt.u32 %p0, %r4, {n_blocks};
+    @%p0 bra $L0;
+$L1:
+    bar.sync 0;
+    mov.u32 %r7, {last};
+    sub.s32 %r7, %r7, %r2;
+    mad.wide.s32 %rd3, %r7, 4, %rd1;
+    ld.global.u32 %r8, [%rd3];
+    st.global.u32 [%rd2+{half_bytes}], %r8;
+    ret;
+}}
+",
+        last = 32 * n_blocks - 1,
+        half_bytes = 4 * 32 * n_blocks
+    )
+}
+
+/// What `meet` leaves behind its own numbers.
+fn met(n_blocks: u32) -> Vec<u8> {
+    let n = 32 * n_blocks;
+    (0..2 * n).flat_map(|i| (if i < n { i } else { 2 * n - 1 - i } + 7).to_le_bytes()).collect()
+}
+
+fn meet_engine(n_blocks: u32) -> Engine {
+    let attributes = LaunchAttributes { cooperative: true, cluster: Some([2, 1, 1]) };
+    let kernel = KernelPlan {
+        entry: "meet".into(),
+        grid: [n_blocks, 1, 1],
+        block: [32, 1, 1],
+        n_params: 2,
+        attributes,
+    };
+    let io =
+        |name: &str, n: usize| IoSpec { name: name.into(), dtype: DType::I32, extents: vec![n] };
+    let plan = Plan {
+        inputs: vec![io("count", 1)],
+        outputs: vec![io("numbers", 64 * n_blocks as usize)],
+        kernels: vec![kernel],
+        steps: vec![Step { kernel: 0, args: vec![Arg::Input(0), Arg::Output(0)], sources: vec![] }],
+        ..Plan::default()
+    };
+    engine_of(&[("meet", meet_ptx(n_blocks))], plan, WeightsBuilder::default())
+}
+
+#[test]
+fn blocks_of_a_cooperative_launch_meet() {
+    if !in_child("blocks_of_a_cooperative_launch_meet", &[("EGGINE_DRIVER_THREADS", "1")]) {
+        return;
+    }
+    let n_blocks = 12;
+    let zero = Tensor::new(DType::I32, &[1], vec![0; 4]);
+    let wanted = met(n_blocks);
+    let one_thread = CpuOptions { n_threads: 1, ..CpuOptions::default() };
+    for device in [cuda(), Box::new(CpuDevice::new(one_thread))] {
+        // As a graph where there is one, and as a launch.
+        let mut session = Session::new(device, &meet_engine(n_blocks)).unwrap();
+        for _ in 0..2 {
+            let outputs = session.run(std::slice::from_ref(&zero)).unwrap();
+            assert_eq!(outputs[0].bytes, wanted);
+        }
+        let mut device = session.into_device().unwrap();
+        let module = device.load(&meet_ptx(n_blocks)).unwrap();
+        let (count, numbers) = (device.alloc(4).unwrap(), device.alloc(wanted.len()).unwrap());
+        device.fill(count, 4, 0).unwrap();
+        let cooperative = LaunchAttributes { cooperative: true, cluster: None };
+        let mut launch = Launch {
+            module,
+            entry: "meet".into(),
+            grid: [n_blocks, 1, 1],
+            block: [32, 1, 1],
+            params: vec![count.0, numbers.0],
+            attributes: cooperative,
+        };
+        device.launch(&launch).unwrap();
+        let mut bytes = vec![0; wanted.len()];
+        device.read(numbers, &mut bytes).unwrap();
+        assert_eq!(bytes, wanted);
+        // One part of the device holds 32 blocks of 32 threads.
+        launch.grid = [33, 1, 1];
+        let err = device.launch(&launch).unwrap_err().to_string();
+        assert!(err.contains("kernel `meet`") && err.contains("cooperative"), "{err}");
+    }
+    let err = Session::new(cuda(), &meet_engine(34)).err().unwrap().to_string();
+    let names = err.contains("COOPERATIVE_LAUNCH_TOO_LARGE (720)") && err.contains("kernel `meet`");
+    assert!(names, "a graph is refused when it is made: {err}");
+}
+
+#[test]
+fn clusters_are_taken_as_a_gpu_takes_them() {
+    let name = "clusters_are_taken_as_a_gpu_takes_them";
+    if !in_child(name, &[]) {
+        return;
+    }
+    let mut device = cuda();
+    let module = device.load(&relu_ptx("relu", N, "")).unwrap();
+    let x = device.alloc(4 * N).unwrap();
+    let of = |cluster| Launch {
+        attributes: LaunchAttributes { cooperative: false, cluster: Some(cluster) },
+        ..launch(module, "relu", &[x, x])
+    };
+    device.launch(&of([4, 1, 1])).unwrap();
+    device.synchronize().unwrap();
+    for (cluster, code) in [
+        ([3, 1, 1], "CUDA_ERROR_INVALID_VALUE"),
+        ([16, 1, 1], "CUDA_ERROR_INVALID_CLUSTER_SIZE"),
+        ([0, 1, 1], "CUDA_ERROR_INVALID_CLUSTER_SIZE"),
+    ] {
+        let err = device.launch(&of(cluster)).unwrap_err().to_string();
+        assert!(err.contains(code) && err.contains(&format!("clusters of {cluster:?}")), "{err}");
+        let mut cpu = CpuDevice::default();
+        let module = cpu.load(&relu_ptx("relu", N, "")).unwrap();
+        let err = cpu.launch(&Launch { module, ..of(cluster) }).unwrap_err().to_string();
+        assert!(err.contains(&format!("{cluster:?} blocks")), "{err}");
+    }
+}
+
+#[test]
+fn an_old_device_has_no_clusters() {
+    if !in_child("an_old_device_has_no_clusters", &[("EGGINE_DRIVER_SM", "80")]) {
+        return;
+    }
+    let err = Session::new(cuda(), &meet_engine(2)).err().unwrap().to_string();
+    assert!(
+        err.contains("CUDA_ERROR_NOT_SUPPORTED") && err.contains("clusters of [2, 1, 1]"),
+        "{err}"
+    );
 }
 
 #[test]

@@ -12,11 +12,18 @@ use eggine_runtime::engine::{
     write_atomically,
 };
 use eggine_runtime::{
-    Arg, Engine, EngineError, EngineParts, IoSpec, KernelPlan, Manifest, Plan, Step,
+    Arg, Engine, EngineError, EngineParts, IoSpec, KernelPlan, LaunchAttributes, Manifest, Plan,
+    Step,
 };
 
 fn kernel(name: &str, ptx: &str) -> (KernelPlan, KernelRecord) {
-    let plan = KernelPlan { entry: name.into(), grid: [2, 1, 1], block: [128, 1, 1], n_params: 3 };
+    let plan = KernelPlan {
+        entry: name.into(),
+        grid: [2, 1, 1],
+        block: [128, 1, 1],
+        n_params: 3,
+        attributes: LaunchAttributes::default(),
+    };
     let record = KernelRecord {
         name: name.into(),
         region: "graph @region(v0: f32[4]) {\n    v1 = relu v0\n    return v1\n}\n".into(),
@@ -266,7 +273,7 @@ fn a_newer_format_is_refused_before_anything_else_is_read() {
     // A later version may lay out everything behind the version in another way.
     bytes.truncate(12);
     let err = Engine::from_bytes(bytes).unwrap_err();
-    assert!(matches!(err, EngineError::Newer { found: 3, supported: 2, .. }), "{err}");
+    assert!(matches!(err, EngineError::Newer { found: 4, supported: 3, .. }), "{err}");
 }
 
 #[test]
@@ -321,4 +328,23 @@ fn replacing_a_mapped_engine_does_not_change_it() {
     assert_eq!(Engine::open(&path).unwrap().manifest.model, "other");
     fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"x").unwrap();
     assert!(Engine::open(&path).is_err());
+}
+
+#[test]
+fn launch_attributes_need_a_newer_format() {
+    let plain = parts();
+    let mut with = parts();
+    let attributes = LaunchAttributes { cooperative: true, cluster: Some([2, 1, 1]) };
+    with.plan.kernels[0].attributes = attributes;
+    let version = |parts: &EngineParts| Engine::to_bytes(parts).unwrap()[8];
+    assert_eq!((version(&plain), version(&with)), (1, 3));
+    let read = Engine::from_bytes(Engine::to_bytes(&with).unwrap()).unwrap();
+    assert_eq!(read.plan, with.plan);
+    // What no device takes is refused before there is a file.
+    with.plan.kernels[0].attributes.cluster = Some([16, 1, 1]);
+    let err = Engine::to_bytes(&with).unwrap_err().to_string();
+    assert!(err.contains("16") && err.contains("1 to 8"), "{err}");
+    with.plan.kernels[0].attributes.cluster = Some([4, 1, 1]);
+    let err = Engine::to_bytes(&with).unwrap_err().to_string();
+    assert!(err.contains("do not divide the grid [2, 1, 1]"), "{err}");
 }

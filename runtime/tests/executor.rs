@@ -9,7 +9,9 @@ use eggine_ir::{DType, Tensor};
 use eggine_runtime::device::{CpuDevice, CpuOptions, Device, FakeDevice};
 use eggine_runtime::engine::{KernelRecord, WeightsBuilder, hash_text};
 use eggine_runtime::plan::OutputAlias;
-use eggine_runtime::{Arg, Engine, EngineParts, IoSpec, KernelPlan, Manifest, Plan, Session, Step};
+use eggine_runtime::{
+    Arg, Engine, EngineParts, IoSpec, KernelPlan, LaunchAttributes, Manifest, Plan, Session, Step,
+};
 
 fn spec(name: &str, extents: &[usize]) -> IoSpec {
     IoSpec { name: name.into(), dtype: DType::F32, extents: extents.to_vec() }
@@ -30,7 +32,8 @@ fn engine(plan: Plan, ptx: Vec<String>, weights: WeightsBuilder) -> Engine {
 }
 
 fn kernel(entry: &str, n_params: usize) -> KernelPlan {
-    KernelPlan { entry: entry.into(), grid: [1, 1, 1], block: [128, 1, 1], n_params }
+    let attributes = LaunchAttributes::default();
+    KernelPlan { entry: entry.into(), grid: [1, 1, 1], block: [128, 1, 1], n_params, attributes }
 }
 
 fn step(kernel: usize, args: &[Arg]) -> Step {

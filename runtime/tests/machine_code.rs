@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use eggine_runtime::device::{DeviceInfo, FakeDevice};
 use eggine_runtime::engine::{CodeRecord, KernelRecord, hash_text};
 use eggine_runtime::{
-    Device, DeviceError, DevicePtr, Engine, EngineParts, KernelPlan, Launch, Manifest, ModuleId,
-    Plan, Session,
+    Device, DeviceError, DevicePtr, Engine, EngineParts, KernelPlan, Launch, LaunchAttributes,
+    Manifest, ModuleId, Plan, Session,
 };
 
 /// A device of some architecture that keeps what it was given to load.
@@ -66,7 +66,13 @@ impl Device for Gpu {
 
 fn engine(target: &str, code: &[&str]) -> Engine {
     let ptx = "text".to_owned();
-    let kernel = KernelPlan { entry: "k".into(), grid: [1, 1, 1], block: [32, 1, 1], n_params: 0 };
+    let kernel = KernelPlan {
+        entry: "k".into(),
+        grid: [1, 1, 1],
+        block: [32, 1, 1],
+        n_params: 0,
+        attributes: LaunchAttributes::default(),
+    };
     let record =
         KernelRecord { name: "k".into(), ptx_hash: hash_text(&ptx), ..KernelRecord::default() };
     let of = |target: &&str| CodeRecord {

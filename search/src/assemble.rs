@@ -13,7 +13,9 @@ use eggine_runtime::engine::{
     AgentRecord, ArenaRecord, GraphAgentRecord, KernelRecord, Manifest, WeightsBuilder,
 };
 use eggine_runtime::plan::{BufferLife, OutputAlias, Part, plan_arena};
-use eggine_runtime::{Arg, EngineParts, IoSpec, KernelPlan, Plan, Step, Verification};
+use eggine_runtime::{
+    Arg, EngineParts, IoSpec, KernelPlan, LaunchAttributes, Plan, Step, Verification,
+};
 
 use crate::workshop::{Prepared, Subject};
 
@@ -183,6 +185,7 @@ fn kernel_plan(prepared: &Prepared) -> KernelPlan {
         grid: kernel.grid,
         block: [kernel.n_threads, 1, 1],
         n_params: prepared.lowered.bindings.len(),
+        attributes: LaunchAttributes::default(),
     }
 }
 

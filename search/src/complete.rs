@@ -16,7 +16,8 @@ use eggine_ir::{Region, Schedule};
 use eggine_runtime::device::{CpuOptions, open_with};
 use eggine_runtime::timing::median;
 use eggine_runtime::{
-    Device, DeviceError, DeviceSpec, Engine, EngineError, EngineParts, KernelPlan, Verification,
+    Device, DeviceError, DeviceSpec, Engine, EngineError, EngineParts, KernelPlan,
+    LaunchAttributes, Verification,
 };
 use serde::Serialize;
 
@@ -434,6 +435,7 @@ fn measured(
             grid: kernel.grid,
             block: [kernel.n_threads, 1, 1],
             n_params: map.len(),
+            attributes: LaunchAttributes::default(),
         };
         for step in parts.plan.steps.iter_mut().filter(|step| step.kernel == arm.kernel) {
             step.args = map.iter().map(|&at| step.args[at]).collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use eggine_ptx::ast::{Base, Entry, Inst, Operand, Reg, RegClass, Stmt};
 use eggine_ptx::table::{Op, Slot};
 
-use crate::analysis::{Linear, Liveness};
+use crate::analysis::{Linear, Liveness, RegMap};
 use crate::fault::{LoadError, OperandProblem};
 use crate::fuse::{self, Plan, Source};
 use crate::ops;
@@ -39,7 +39,7 @@ impl Variant {
 /// Offsets of the registers of an entry.
 #[derive(Debug, Default)]
 pub(crate) struct RegisterFile {
-    offsets: BTreeMap<Reg, u32>,
+    offsets: RegMap,
     constants: BTreeMap<(bool, u64), u32>,
     list: Vec<Constant>,
     n_bytes: u32,
@@ -49,15 +49,11 @@ pub(crate) struct RegisterFile {
 impl RegisterFile {
     fn new(entry: &Entry, program: &Linear<'_>) -> Self {
         let (slots, n_slots) = Liveness::new(program).slots(program);
-        let offsets = slots.into_iter().map(|(reg, slot)| (reg, slot * SLOT_BYTES));
+        let mut offsets = RegMap::default();
+        slots.into_iter().for_each(|(reg, slot)| offsets.insert(reg, slot * SLOT_BYTES));
         let n_preds =
             entry.n_regs.iter().filter(|(class, _)| *class == RegClass::Pred).map(|(_, n)| n).sum();
-        RegisterFile {
-            offsets: offsets.collect(),
-            n_bytes: n_slots * SLOT_BYTES,
-            n_preds,
-            ..RegisterFile::default()
-        }
+        RegisterFile { offsets, n_bytes: n_slots * SLOT_BYTES, n_preds, ..RegisterFile::default() }
     }
 
     fn take(&mut self, n_slots: u32) -> u32 {
@@ -390,7 +386,7 @@ impl Decoder<'_> {
                 Err(OperandProblem::Undeclared(index))
             };
         }
-        self.file.offsets.get(&reg).copied().ok_or(OperandProblem::Undeclared(index))
+        self.file.offsets.get(reg).ok_or(OperandProblem::Undeclared(index))
     }
 
     /// The register that holds an operand.

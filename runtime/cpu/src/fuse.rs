@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eggine_ptx::ast::{Base, Inst, Operand, Reg};
 use eggine_ptx::table::Op;
 
-use crate::analysis::{Linear, Liveness, for_each_def, for_each_use};
+use crate::analysis::{Linear, Liveness, RegMap, for_each_def, for_each_use};
 use crate::outer::MAX_GROUPS;
 
 /// Fewer multiply-adds are not worth a block.
@@ -148,7 +148,8 @@ struct Segment {
 }
 
 fn grow(program: &Linear<'_>, targets: &BTreeSet<usize>, first: usize) -> Segment {
-    let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
+    let (mut read, mut written) = (RegMap::default(), RegMap::default());
+    let has = |set: &RegMap, reg: Reg| set.get(reg).is_some();
     let mut segment = Segment { first, end: first, hoisted: Vec::new(), body: Vec::new() };
     let mut n_trailing = 0;
     for (at, inst) in program.insts.iter().enumerate().skip(first) {
@@ -158,19 +159,15 @@ fn grow(program: &Linear<'_>, targets: &BTreeSet<usize>, first: usize) -> Segmen
         }
         if is_member(inst) {
             // An address computed in the block cannot be checked before it; only floats are, so there is none.
-            for_each_use(inst, |reg| {
-                read.insert(reg);
-            });
-            for_each_def(inst, |reg| {
-                written.insert(reg);
-            });
+            for_each_use(inst, |reg| read.insert(reg, 0));
+            for_each_def(inst, |reg| written.insert(reg, 0));
             segment.body.push(at);
             segment.end = at + 1;
             n_trailing = 0;
         } else if is_movable(inst) {
             let mut is_free = true;
-            for_each_use(inst, |reg| is_free &= !written.contains(&reg));
-            for_each_def(inst, |reg| is_free &= !written.contains(&reg) && !read.contains(&reg));
+            for_each_use(inst, |reg| is_free &= !has(&written, reg));
+            for_each_def(inst, |reg| is_free &= !has(&written, reg) && !has(&read, reg));
             if !is_free {
                 break;
             }
@@ -192,6 +189,8 @@ enum Value {
 }
 
 fn build(program: &Linear<'_>, liveness: &Liveness, segment: Segment) -> Option<Plan> {
+    let live_behind = liveness.before(program, segment.end);
+    let is_needed = |reg: Reg| liveness.is_in(&live_behind, reg);
     let mut values: Vec<Value> = Vec::new();
     let mut sources: BTreeMap<Source, usize> = BTreeMap::new();
     let mut current: BTreeMap<Reg, usize> = BTreeMap::new();
@@ -281,7 +280,7 @@ fn build(program: &Linear<'_>, liveness: &Liveness, segment: Segment) -> Option<
     let tails: BTreeMap<usize, usize> =
         chains.iter().enumerate().map(|(i, c)| (c[n_steps - 1], i)).collect();
     for (&reg, &v) in &current {
-        if !liveness.is_live(reg, segment.end) {
+        if !is_needed(reg) {
             continue;
         }
         match values[v] {
@@ -304,7 +303,7 @@ fn build(program: &Linear<'_>, liveness: &Liveness, segment: Segment) -> Option<
     for &load in &repeated {
         for (word, reg) in load_insts[load].1.iter().enumerate() {
             let is_own = matches!(values[current[reg]], Value::Source(Source::Load(l, w)) if (l, w) == (load, word));
-            if !is_own && liveness.is_live(*reg, segment.end) {
+            if !is_own && is_needed(*reg) {
                 return None;
             }
         }

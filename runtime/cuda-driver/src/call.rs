@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{MutexGuard, PoisonError};
 
 use crate::result::{Code, Done};
 use crate::state::{STATE, State};
@@ -65,20 +66,57 @@ pub(crate) fn enter(
     needs: Needs,
     body: impl FnOnce(&mut State) -> Done,
 ) -> u32 {
-    let mut state = STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut state = lock();
     let state = &mut *state;
-    state.stats.n_calls += 1;
-    let result = match state.injected() {
-        Some(code) => Err(code),
-        None => match state.ready(needs) {
-            Ok(()) => catch_unwind(AssertUnwindSafe(|| body(state))).unwrap_or(Err(Code::UNKNOWN)),
-            Err(code) => Err(code),
-        },
+    let (number, begun) = begin(state, needs);
+    let body = AssertUnwindSafe(|| body(state));
+    let result = begun.and_then(|()| catch_unwind(body).unwrap_or(Err(Code::UNKNOWN)));
+    end(state, number, symbol, result)
+}
+
+/// Runs a driver function whose `work`, on what `prepare` tells of the state, needs no lock.
+pub(crate) fn enter_apart<A, B>(
+    symbol: &'static str,
+    needs: Needs,
+    prepare: impl FnOnce(&State) -> A,
+    work: impl FnOnce(A) -> B,
+    finish: impl FnOnce(&mut State, B) -> Done,
+) -> u32 {
+    let (number, begun) = {
+        let mut state = lock();
+        let (number, begun) = begin(&mut state, needs);
+        (number, begun.map(|()| prepare(&state)))
     };
+    let made = begun.and_then(|facts| {
+        catch_unwind(AssertUnwindSafe(|| work(facts))).map_err(|_| Code::UNKNOWN)
+    });
+    let mut state = lock();
+    let state = &mut *state;
+    let result = made.and_then(|made| {
+        // The context may have ended meanwhile.
+        state.ready(needs)?;
+        let finish = AssertUnwindSafe(|| finish(state, made));
+        catch_unwind(finish).unwrap_or(Err(Code::UNKNOWN))
+    });
+    end(state, number, symbol, result)
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Number of the call, and whether it may go on.
+fn begin(state: &mut State, needs: Needs) -> (u64, Done) {
+    state.stats.n_calls += 1;
+    let begun = state.injected().map_or_else(|| state.ready(needs), Err);
+    (state.stats.n_calls, begun)
+}
+
+fn end(state: &mut State, number: u64, symbol: &str, result: Done) -> u32 {
     let code = result.map_or_else(|code| code.0, |()| 0);
     if let Some(log) = &mut state.config.log {
         // A log that cannot be written must not fail the call.
-        let _ = writeln!(log, "{} {symbol} {code}", state.stats.n_calls);
+        let _ = writeln!(log, "{number} {symbol} {code}");
     }
     code
 }

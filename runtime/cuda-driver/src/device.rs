@@ -31,6 +31,7 @@ const ATTRIBUTES: &[(c_int, c_int)] = &[
     (81, 233_472),          // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
     (82, 65536),            // MAX_REGISTERS_PER_MULTIPROCESSOR
     (97, OPT_IN_SHARED_BYTES), // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    (95, 1),                // COOPERATIVE_LAUNCH
     (99, 1),                // HOST_REGISTER_SUPPORTED
     (106, 32),              // MAX_BLOCKS_PER_MULTIPROCESSOR
     (111, 1024),            // RESERVED_SHARED_MEMORY_PER_BLOCK
@@ -114,6 +115,7 @@ export! { TABLE;
         put(value, match attribute {
             16 => s.config.n_threads as c_int,
             33 => index as c_int + 1, // PCI_BUS_ID
+            120 => c_int::from(s.config.sm >= 90), // CLUSTER_LAUNCH
             75 => (s.config.sm / 10) as c_int,
             76 => (s.config.sm % 10) as c_int,
             _ => ATTRIBUTES.iter().find(|row| row.0 == attribute).map_or(0, |row| row.1),

@@ -23,9 +23,14 @@ impl State {
         if !(1..=1024).contains(&block) {
             return Err(Code::INVALID_VALUE);
         }
-        let shared = self.static_shared_bytes(function)? as usize + dynamic_bytes + 1024;
-        Ok((233_472 / shared).min(2048 / (block as usize).next_multiple_of(32)).min(32) as c_int)
+        let shared_bytes = self.static_shared_bytes(function)? as usize + dynamic_bytes;
+        Ok(blocks_per_sm(block as usize, shared_bytes) as c_int)
     }
+}
+
+/// Blocks of so many threads and so much shared memory that a multiprocessor holds at once.
+pub(crate) fn blocks_per_sm(n_threads: usize, shared_bytes: usize) -> usize {
+    (233_472 / (shared_bytes + 1024)).min(2048 / n_threads.next_multiple_of(32)).min(32)
 }
 
 export! { TABLE;

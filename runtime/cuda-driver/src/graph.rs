@@ -1,10 +1,11 @@
 //! Graphs: what a captured stream was asked, in order. Every graph is a chain, so that executing it is
 //! executing its operations.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 
 use eggine_cpu::Param;
 
+use crate::attributes::Attributes;
 use crate::call::{get, put};
 use crate::result::{Code, Done};
 use crate::state::{Function, Graph, GraphExec, Handle, Owned, State, to_handle, to_id};
@@ -16,6 +17,7 @@ pub(crate) struct Kernel {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) params: Vec<Param>,
+    pub(crate) attributes: Attributes,
 }
 
 /// Something that a stream is asked to do.
@@ -64,6 +66,11 @@ impl State {
 
     fn instantiate(&mut self, exec: *mut Handle, graph: Handle) -> Done {
         let graph = self.graphs.get(&to_id(graph)).ok_or(Code::INVALID_VALUE)?;
+        for op in &graph.it.ops {
+            if let Op::Kernel(kernel) = op {
+                self.check_attributes(kernel)?;
+            }
+        }
         let it = GraphExec { ops: graph.it.ops.clone(), nodes: graph.it.nodes.clone() };
         let (ctx, id) = (self.current()?, self.new_id());
         put(exec, to_handle(id))?;
@@ -178,13 +185,16 @@ export! { TABLE;
     }
     Context "cuGraphExecKernelNodeSetParams" 12000 cuGraphExecKernelNodeSetParams_v2(s, exec: Handle, node: Handle, params: *const c_void) {
         let p: NodeParams = get(params.cast())?;
-        let kernel = s.kernel(p.function, p.grid, p.block, p.shared_bytes, p.params, p.extra)?;
-        let owned = s.execs.get_mut(&to_id(exec)).ok_or(Code::INVALID_VALUE)?;
+        let mut kernel = s.kernel(p.function, p.grid, p.block, p.shared_bytes, p.params, p.extra)?;
+        let owned = s.execs.get(&to_id(exec)).ok_or(Code::INVALID_VALUE)?;
         let index = owned.it.nodes.iter().position(|&id| id == to_id(node)).ok_or(Code::INVALID_VALUE)?;
-        match &mut owned.it.ops[index] {
-            Op::Kernel(place) => *place = kernel,
+        match &owned.it.ops[index] {
+            Op::Kernel(old) => kernel.attributes = old.attributes,
             _ => return Err(Code::INVALID_VALUE),
         }
+        s.check_attributes(&kernel)?;
+        let owned = s.execs.get_mut(&to_id(exec)).ok_or(Code::INVALID_VALUE)?;
+        owned.it.ops[index] = Op::Kernel(kernel);
     }
     Context "cuGraphExecUpdate" 12000 cuGraphExecUpdate_v2(s, exec: Handle, graph: Handle, info: *mut c_void) {
         let ops = s.graphs.get(&to_id(graph)).ok_or(Code::INVALID_VALUE)?.it.ops.clone();
@@ -209,8 +219,21 @@ export! { TABLE;
             s.nodes.remove(&node);
         }
     }
-    Context "cuGraphKernelNodeGetAttribute" 11000 cuGraphKernelNodeGetAttribute(s, node: Handle, _attribute: c_int, _value: *mut c_void) {
-        s.node(node)?;
-        return Err(Code::NOT_SUPPORTED);
+    Context "cuGraphKernelNodeGetAttribute" 11000 cuGraphKernelNodeGetAttribute(s, node: Handle, attribute: c_uint, value: *mut c_void) {
+        match s.node(node)? {
+            Op::Kernel(kernel) => kernel.attributes.get(attribute, value)?,
+            _ => return Err(Code::INVALID_VALUE),
+        }
+    }
+    Context "cuGraphKernelNodeSetAttribute" 11000 cuGraphKernelNodeSetAttribute(s, node: Handle, attribute: c_uint, value: *const c_void) {
+        let mut kernel = match s.node(node)? {
+            Op::Kernel(kernel) => kernel.clone(),
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        kernel.attributes.set(attribute, value.cast())?;
+        s.check_attributes(&kernel)?;
+        let &(graph, index) = s.nodes.get(&to_id(node)).ok_or(Code::INVALID_VALUE)?;
+        let graph = s.graphs.get_mut(&graph).ok_or(Code::INVALID_VALUE)?;
+        graph.it.ops[index] = Op::Kernel(kernel);
     }
 }

@@ -1,11 +1,12 @@
 //! Launches: arguments are copied when the call is made, as the API says, and the kernel runs at once
 //! or is recorded.
 
-use std::ffi::{CString, c_int, c_uint, c_void};
+use std::ffi::{CString, c_uint, c_void};
 
 use eggine_cpu::{FaultKind, LaunchConfig, LaunchError, Options, Param};
 use eggine_ptx::ast::ParamType;
 
+use crate::attributes::Attributes;
 use crate::call::get;
 use crate::graph::{Kernel, Op};
 use crate::result::{Code, Done};
@@ -39,9 +40,6 @@ struct Attribute {
     pad: c_uint,
     value: [u64; 8],
 }
-
-/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`: three numbers.
-const CLUSTER_DIMENSION: c_uint = 4;
 
 impl State {
     /// A launch with its arguments copied.
@@ -88,16 +86,49 @@ impl State {
                 ParamType::F32 => Param::F32(get(place.cast())?),
             });
         }
-        Ok(Kernel { function: function.clone(), grid, block, params: values })
+        let attributes = Attributes::default();
+        Ok(Kernel { function: function.clone(), grid, block, params: values, attributes })
+    }
+
+    /// A launch as a `CUlaunchConfig` says it; without arguments it is only looked at.
+    pub(crate) fn configured(
+        &self,
+        function: Handle,
+        config: *const c_void,
+        arguments: Option<(*const *const c_void, *const *const c_void)>,
+    ) -> Done<Kernel> {
+        let Config { grid, block, shared_bytes, attributes, n_attributes, .. } =
+            get(config.cast())?;
+        let mut kernel = match arguments {
+            Some((params, extra)) => {
+                self.kernel(function, grid, block, shared_bytes, params, extra)?
+            }
+            None => {
+                let function =
+                    &self.functions.get(&to_id(function)).ok_or(Code::INVALID_HANDLE)?.it;
+                let (function, attributes) = (function.clone(), Attributes::default());
+                Kernel { function, grid, block, params: Vec::new(), attributes }
+            }
+        };
+        for index in 0..n_attributes as usize {
+            let place = attributes.wrapping_add(index);
+            let attribute = get(place)?;
+            kernel.attributes.set(attribute.id, attribute.value.as_ptr().cast())?;
+        }
+        Ok(kernel)
     }
 
     /// Runs a kernel to its end. A fault loses the context; the call succeeds, as on a GPU.
     pub(crate) fn execute(&mut self, kernel: &Kernel) -> Done {
         self.stats.n_launches += 1;
-        let Kernel { function: Function { module, entry, .. }, grid, block, params } = kernel;
+        let Kernel { function: Function { module, entry, .. }, grid, block, params, attributes } =
+            kernel;
         let config = LaunchConfig { grid: *grid, block: *block, params };
+        // Of a cooperative launch every block has a thread, so that none waits for one that waits.
+        let n_blocks = grid.iter().map(|&n| n as usize).product::<usize>();
+        let threads = if attributes.cooperative { n_blocks } else { self.config.n_threads };
         let options = Options {
-            threads: self.config.n_threads,
+            threads,
             checking: self.config.checking,
             step_limit: Some(STEP_LIMIT),
             ..Options::default()
@@ -172,29 +203,22 @@ export! { TABLE;
         s.submit(stream, Op::Kernel(kernel))?;
     }
     Context "cuLaunchCooperativeKernel" 9000 cuLaunchCooperativeKernel(
-        s, _function: Handle, _grid_x: c_uint, _grid_y: c_uint, _grid_z: c_uint,
-        _block_x: c_uint, _block_y: c_uint, _block_z: c_uint, _shared_bytes: c_uint,
-        _stream: Handle, _params: *const *const c_void,
+        s, function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint,
+        stream: Handle, params: *const *const c_void,
     ) {
-        // Blocks run one after another: a barrier of the grid would wait for ever.
-        let _ = s;
-        return Err(Code::NOT_SUPPORTED);
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let mut kernel = s.kernel(function, grid, block, shared_bytes, params, std::ptr::null())?;
+        kernel.attributes.cooperative = true;
+        s.check_attributes(&kernel)?;
+        s.submit(stream, Op::Kernel(kernel))?;
     }
     Context "cuLaunchKernelEx" 11060 cuLaunchKernelEx(
         s, config: *const c_void, function: Handle, params: *const *const c_void, extra: *const *const c_void,
     ) {
-        let config: Config = get(config.cast())?;
-        for index in 0..config.n_attributes as usize {
-            let attribute = get(config.attributes.wrapping_add(index))?;
-            let clustered = attribute.id == CLUSTER_DIMENSION
-                && (attribute.value[0] > 1 | (1 << 32) || attribute.value[1] as c_int > 1);
-            let cooperative = attribute.id == 2 && attribute.value[0] as c_int != 0;
-            if clustered || cooperative {
-                return Err(Code::NOT_SUPPORTED);
-            }
-        }
-        let Config { grid, block, shared_bytes, stream, .. } = config;
-        let kernel = s.kernel(function, grid, block, shared_bytes, params, extra)?;
+        let kernel = s.configured(function, config, Some((params, extra)))?;
+        s.check_attributes(&kernel)?;
+        let stream = get(config.cast::<Config>())?.stream;
         s.submit(stream, Op::Kernel(kernel))?;
     }
 }

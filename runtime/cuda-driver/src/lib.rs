@@ -5,12 +5,14 @@
 //! on this machine's processor, every access checked. What it is asked, how much is alive, and which
 //! call shall fail can be read and set: see `docs/driver.md`.
 //!
-//! Everything happens in the call that asks for it, under one lock, so streams are in order by
+//! Everything happens in the call that asks for it, under one lock (but the reading of PTX, which several
+//! threads may do at once), so streams are in order by
 //! themselves. A kernel's fault is reported as a GPU does: the launch succeeds, and every later call in
 //! that context fails until the context is reset. Handles are never used twice: a stale one is an error.
 
 #[macro_use]
 mod call;
+mod attributes;
 mod config;
 mod device;
 mod event;

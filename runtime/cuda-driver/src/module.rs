@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use eggine_cpu::Module;
 
-use crate::call::{bytes, bytes_mut, get, put, text};
+use crate::call::{Export, Needs, bytes, bytes_mut, enter_apart, get, put, text};
 use crate::result::{Code, Done};
 use crate::state::{Function, Handle, LoadedModule, Owned, State, to_handle, to_id};
 
@@ -28,7 +28,20 @@ fn newest_ptx(driver_version: i32) -> (u32, u32) {
 /// Why a text is refused, and what a log says about it.
 struct Refused(Code, String);
 
-fn load(s: &State, image: &[u8]) -> Result<LoadedModule, Refused> {
+/// What a driver of this version and a device of this compute capability take.
+#[derive(Clone, Copy)]
+struct Limits {
+    version: i32,
+    sm: u32,
+}
+
+impl Limits {
+    fn of(s: &State) -> Self {
+        Self { version: s.config.version, sm: s.config.sm }
+    }
+}
+
+fn load(limits: Limits, image: &[u8]) -> Result<LoadedModule, Refused> {
     if image.starts_with(b"\x7fELF") || image.starts_with(&[0x50, 0xed, 0x55, 0xba]) {
         let reason = "machine code of a GPU: this driver executes PTX text only";
         return Err(Refused(Code::NO_BINARY_FOR_GPU, reason.into()));
@@ -42,12 +55,12 @@ fn load(s: &State, image: &[u8]) -> Result<LoadedModule, Refused> {
     let version = directive(".version").and_then(|it| it.split_once('.'));
     let version = version.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     let (major, minor): (u32, u32) = version.ok_or_else(|| invalid("no .version".into()))?;
-    let newest = newest_ptx(s.config.version);
+    let newest = newest_ptx(limits.version);
     if (major, minor) > newest {
         let reason = format!(
             "PTX version {major}.{minor}; a driver of CUDA {}.{} compiles up to {}.{}",
-            s.config.version / 1000,
-            s.config.version % 1000 / 10,
+            limits.version / 1000,
+            limits.version % 1000 / 10,
             newest.0,
             newest.1
         );
@@ -57,9 +70,9 @@ fn load(s: &State, image: &[u8]) -> Result<LoadedModule, Refused> {
     let target = target.split(',').next().unwrap_or_default().trim();
     let digits = target.trim_start_matches("sm_").trim_end_matches(['a', 'f']);
     let sm: u32 = digits.parse().map_err(|_| invalid(format!("no .target: `{target}`")))?;
-    let fits = if target.ends_with('a') { sm == s.config.sm } else { sm <= s.config.sm };
+    let fits = if target.ends_with('a') { sm == limits.sm } else { sm <= limits.sm };
     if !fits {
-        return Err(invalid(format!(".target {target}; the device is sm_{}", s.config.sm)));
+        return Err(invalid(format!(".target {target}; the device is sm_{}", limits.sm)));
     }
     let module = Module::load(ptx).map_err(|err| invalid(err.to_string()))?;
     let ptx_version = (major * 10 + minor) as i32;
@@ -83,24 +96,56 @@ fn insert(s: &mut State, module: *mut Handle, loaded: LoadedModule) -> Done {
     Ok(())
 }
 
-export! { TABLE;
-    Context "cuModuleLoadData" 2000 cuModuleLoadData(s, module: *mut Handle, image: *const c_void) {
-        let loaded = load(s, image_bytes(image)?).map_err(|refused| refused.0)?;
-        insert(s, module, loaded)?;
-    }
-    Context "cuModuleLoad" 2000 cuModuleLoad(s, module: *mut Handle, path: *const c_char) {
-        let image = std::fs::read(text(path)?).map_err(|_| Code::FILE_NOT_FOUND)?;
-        let loaded = load(s, &image).map_err(|refused| refused.0)?;
-        insert(s, module, loaded)?;
-    }
-    Context "cuModuleLoadDataEx" 2010 cuModuleLoadDataEx(
-        s, module: *mut Handle, image: *const c_void, n_options: c_uint,
-        options: *const c_uint, values: *mut *mut c_void,
-    ) {
-        let result = load(s, image_bytes(image)?);
+/// As [`export!`] would declare it, but that the image is read without the lock.
+#[allow(non_snake_case, reason = "the driver's names")]
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_void) -> u32 {
+    let read = |limits| load(limits, image_bytes(image)?).map_err(|refused| refused.0);
+    let keep = |s: &mut State, loaded: Done<LoadedModule>| insert(s, module, loaded?);
+    enter_apart("cuModuleLoadData", Needs::Context, Limits::of, read, keep)
+}
+
+/// As [`cuModuleLoadData`], with logs.
+#[allow(non_snake_case, reason = "the driver's names")]
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleLoadDataEx(
+    module: *mut Handle,
+    image: *const c_void,
+    n_options: c_uint,
+    options: *const c_uint,
+    values: *mut *mut c_void,
+) -> u32 {
+    let read = |limits| Ok(load(limits, image_bytes(image)?));
+    let keep = |s: &mut State, result: Done<Result<LoadedModule, Refused>>| {
+        let result = result?;
         let log = result.as_ref().err().map_or("", |refused| refused.1.as_str());
         write_logs(n_options as usize, options, values, log)?;
-        insert(s, module, result.map_err(|refused| refused.0)?)?;
+        insert(s, module, result.map_err(|refused| refused.0)?)
+    };
+    enter_apart("cuModuleLoadDataEx", Needs::Context, Limits::of, read, keep)
+}
+
+/// The two.
+pub(crate) const LOADS: &[Export] = &[
+    Export {
+        base: "cuModuleLoadData",
+        symbol: "cuModuleLoadData",
+        since: 2000,
+        address: cuModuleLoadData as *const (),
+    },
+    Export {
+        base: "cuModuleLoadDataEx",
+        symbol: "cuModuleLoadDataEx",
+        since: 2010,
+        address: cuModuleLoadDataEx as *const (),
+    },
+];
+
+export! { TABLE;
+    Context "cuModuleLoad" 2000 cuModuleLoad(s, module: *mut Handle, path: *const c_char) {
+        let image = std::fs::read(text(path)?).map_err(|_| Code::FILE_NOT_FOUND)?;
+        let loaded = load(Limits::of(s), &image).map_err(|refused| refused.0)?;
+        insert(s, module, loaded)?;
     }
     Context "cuModuleUnload" 2000 cuModuleUnload(s, module: Handle) {
         let module = s.modules.remove(&to_id(module)).ok_or(Code::INVALID_HANDLE)?;

@@ -15,12 +15,14 @@ const TOO_OLD: c_uint = 2;
 pub(crate) fn all() -> impl Iterator<Item = &'static Export> {
     [
         TABLE,
+        crate::attributes::TABLE,
         crate::device::TABLE,
         crate::event::TABLE,
         crate::function::TABLE,
         crate::graph::TABLE,
         crate::launch::TABLE,
         crate::memory::TABLE,
+        crate::module::LOADS,
         crate::module::TABLE,
         crate::tensor_map::TABLE,
     ]

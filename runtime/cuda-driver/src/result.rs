@@ -60,11 +60,13 @@ codes! {
     NOT_REGISTERED     713 "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED" "pointer does not correspond to a registered memory region";
     MISALIGNED_ADDRESS 716 "CUDA_ERROR_MISALIGNED_ADDRESS"         "misaligned address";
     LAUNCH_FAILED      719 "CUDA_ERROR_LAUNCH_FAILED"              "unspecified launch failure";
+    COOPERATIVE_TOO_LARGE 720 "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE" "too many blocks in cooperative launch";
     NOT_PERMITTED      800 "CUDA_ERROR_NOT_PERMITTED"              "operation not permitted";
     NOT_SUPPORTED      801 "CUDA_ERROR_NOT_SUPPORTED"              "operation not supported";
     CAPTURE_UNSUPPORTED 900 "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" "operation not permitted when stream is capturing";
     CAPTURE_INVALIDATED 901 "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" "operation failed due to a previous error during capture";
     UPDATE_FAILURE     910 "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"  "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update";
+    INVALID_CLUSTER    912 "CUDA_ERROR_INVALID_CLUSTER_SIZE"       "invalid cluster size";
     UNKNOWN            999 "CUDA_ERROR_UNKNOWN"                    "unknown error";
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use eggine_cpu::{LaunchConfig, LaunchError, Memory, MemoryError, Module, Options, Param, Simd};
+use rayon::prelude::*;
 
 use super::{Device, DeviceError, DeviceInfo, DevicePtr, Launch, ModuleId, Peak};
 
@@ -56,6 +57,9 @@ pub struct CpuDevice {
 /// More than the last-level cache of a desktop processor, and most of a server's slice of it.
 const EVICTOR_BYTES: usize = 64 << 20;
 
+/// Blocks that run at once for each thread of the device, if they must.
+const COOPERATIVE_BLOCKS: usize = 32;
+
 /// A bound that no x86-64 core exceeds, per thread: two 512-bit fused multiply-adds a cycle at 6 GHz, and
 /// two loads and one store of 64 bytes.
 const THREAD_PEAK: Peak = Peak { flops_per_ns: 2.0 * 32.0 * 6.0, bytes_per_ns: 3.0 * 64.0 * 6.0 };
@@ -84,15 +88,51 @@ impl CpuDevice {
         self.options
     }
 
+    /// Threads to run a launch on: a cooperative one has one for each block. Clusters change nothing: a
+    /// text that addresses one is not taken.
+    fn n_threads_for(&self, launch: &Launch) -> Result<usize, DeviceError> {
+        let fault = |reason| DeviceError::Fault { entry: launch.entry.clone(), reason };
+        if let Some(reason) = launch.attributes.problem(launch.grid) {
+            return Err(fault(reason));
+        }
+        let n_blocks = launch.grid.iter().map(|&n| n as usize).product::<usize>();
+        if !launch.attributes.cooperative || n_blocks == 1 {
+            return Ok(self.options.n_threads);
+        }
+        if self.options.checking == Checking::Everything {
+            return Err(fault(
+                "a cooperative launch cannot be checked: its blocks run at once".into(),
+            ));
+        }
+        let most = COOPERATIVE_BLOCKS * self.options.n_threads;
+        match n_blocks <= most {
+            true => Ok(n_blocks),
+            false => Err(fault(format!(
+                "a cooperative launch of {n_blocks} blocks: this device runs {most} at once"
+            ))),
+        }
+    }
+
+    /// Keeps a module in a free place.
+    fn keep(&mut self, module: Module) -> ModuleId {
+        let slot = self.modules.iter().position(Option::is_none).unwrap_or(self.modules.len());
+        if slot == self.modules.len() {
+            self.modules.push(None);
+        }
+        self.modules[slot] = Some(module);
+        ModuleId(u32::try_from(slot).expect("fewer than 2³² modules"))
+    }
+
     fn run(&mut self, launch: &Launch) -> Result<(), DeviceError> {
         let entry = || launch.entry.clone();
+        let n_threads = self.n_threads_for(launch)?;
         let module = self.modules.get(launch.module.0 as usize).and_then(Option::as_ref);
         let module = module.ok_or_else(|| DeviceError::NoSuchKernel { entry: entry() })?;
         self.params.clear();
         self.params.extend(launch.params.iter().map(|&address| Param::U64(address)));
         let config = LaunchConfig { grid: launch.grid, block: launch.block, params: &self.params };
         let options = Options {
-            threads: self.options.n_threads,
+            threads: n_threads,
             checking: self.options.checking == Checking::Everything,
             step_limit: Some(self.step_limit.unwrap_or(u64::MAX).min(self.options.step_limit)),
             ..Options::default()
@@ -123,6 +163,13 @@ impl CpuDevice {
             Err(other) => Err(DeviceError::Fault { entry: entry(), reason: other.to_string() }),
         }
     }
+}
+
+fn parse(ptx: &str) -> Result<Module, DeviceError> {
+    let module = catch_unwind(|| Module::load(ptx)).map_err(|panic| DeviceError::Load {
+        reason: format!("the parser panicked: {}", message(&*panic)),
+    })?;
+    module.map_err(|err| DeviceError::Load { reason: err.to_string() })
 }
 
 /// What a panic said.
@@ -203,16 +250,14 @@ impl Device for CpuDevice {
     }
 
     fn load(&mut self, ptx: &str) -> Result<ModuleId, DeviceError> {
-        let module = catch_unwind(|| Module::load(ptx)).map_err(|panic| DeviceError::Load {
-            reason: format!("the parser panicked: {}", message(&*panic)),
-        })?;
-        let module = module.map_err(|err| DeviceError::Load { reason: err.to_string() })?;
-        let slot = self.modules.iter().position(Option::is_none).unwrap_or(self.modules.len());
-        if slot == self.modules.len() {
-            self.modules.push(None);
-        }
-        self.modules[slot] = Some(module);
-        Ok(ModuleId(u32::try_from(slot).expect("fewer than 2³² modules")))
+        Ok(self.keep(parse(ptx)?))
+    }
+
+    fn load_all(&mut self, texts: &[&str]) -> Result<Vec<ModuleId>, DeviceError> {
+        let parsed: Vec<Result<Module, DeviceError>> =
+            texts.par_iter().map(|ptx| parse(ptx)).collect();
+        let parsed = parsed.into_iter().collect::<Result<Vec<Module>, DeviceError>>()?;
+        Ok(parsed.into_iter().map(|module| self.keep(module)).collect())
     }
 
     fn unload(&mut self, module: ModuleId) {

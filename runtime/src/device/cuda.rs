@@ -7,7 +7,9 @@
 
 #[macro_use]
 mod driver;
+mod attributes;
 mod context;
+mod functions;
 mod graph;
 mod health;
 mod live;
@@ -22,7 +24,7 @@ pub use tensor_map::{Swizzle, TensorMap, TensorMapSpec};
 
 use std::ffi::{CStr, c_char};
 
-use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult, CUuuid};
+use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUuuid};
 
 use super::{Device, DeviceError, DeviceInfo, DevicePtr, GraphId, Launch, ModuleId};
 use context::Context;
@@ -165,7 +167,7 @@ impl Device for CudaDevice {
                 live.allocations.insert(address, n_bytes);
                 Ok(DevicePtr(address))
             }
-            Err(failure) if failure.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+            Err(failure) if failure.code == functions::CUDA_ERROR_OUT_OF_MEMORY => {
                 Err(DeviceError::OutOfMemory { n_bytes })
             }
             Err(failure) => Err(live.report(failure)),
@@ -267,6 +269,16 @@ impl Device for CudaDevice {
         let id = self.new_id();
         self.live.modules.insert(id, loaded);
         Ok(ModuleId(id))
+    }
+
+    fn load_all(&mut self, texts: &[&str]) -> Result<Vec<ModuleId>, DeviceError> {
+        let loaded = self.fresh()?.load_all(texts)?;
+        let keep = |one| {
+            let id = self.new_id();
+            self.live.modules.insert(id, one);
+            ModuleId(id)
+        };
+        Ok(loaded.into_iter().map(keep).collect())
     }
 
     fn load_cubin(&mut self, cubin: &[u8]) -> Result<ModuleId, DeviceError> {

@@ -18,9 +18,9 @@ use bytes::Bytes;
 
 use super::EngineError;
 
-/// The newest format that this crate reads. What it writes has the least version that can hold it: 2 has
-/// machine code, 1 has not.
-pub const FORMAT_VERSION: u32 = 2;
+/// The newest format that this crate reads. What it writes has the least version that can hold it: 3 has
+/// launch attributes, 2 machine code, 1 neither.
+pub const FORMAT_VERSION: u32 = 3;
 
 const MAGIC: [u8; 8] = *b"\x8eEGGINE\n";
 const HEADER_BYTES: usize = 56;
@@ -109,8 +109,8 @@ pub(super) struct Directory {
     hash: [u8; 32],
 }
 
-/// Header, directory and sections with their padding, in file order.
-pub(super) fn lay_out(sections: &[(Section, Bytes)]) -> Vec<Bytes> {
+/// Header, directory and sections with their padding, in file order, in a format of at least `version`.
+pub(super) fn lay_out(sections: &[(Section, Bytes)], version: u32) -> Vec<Bytes> {
     let mut at = (HEADER_BYTES + ENTRY_BYTES * sections.len()) as u64;
     let mut table = Vec::with_capacity(ENTRY_BYTES * sections.len());
     let mut body = Vec::with_capacity(2 * sections.len());
@@ -129,7 +129,7 @@ pub(super) fn lay_out(sections: &[(Section, Bytes)]) -> Vec<Bytes> {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend(MAGIC);
     let has_code = sections.iter().any(|(section, _)| matches!(section, Section::Code(_)));
-    header.extend(if has_code { 2u32 } else { 1 }.to_le_bytes());
+    header.extend(version.max(if has_code { 2 } else { 1 }).to_le_bytes());
     header.extend((sections.len() as u32).to_le_bytes());
     header.extend(at.to_le_bytes());
     header.extend(table_hash(&header, &table));

@@ -4,7 +4,7 @@ use eggine_ir::{DType, Region, Tensor};
 
 use super::inputs::Family;
 use super::{Candidate, CandidateBuffer, Verdict, VerifyOptions};
-use crate::device::{Device, DeviceError, DevicePtr, Launch};
+use crate::device::{Device, DeviceError, DevicePtr, Launch, LaunchAttributes};
 use crate::plan::ARENA_ALIGN_BYTES;
 
 /// NaN in every float type, so that an element that nobody wrote (or that came from outside a buffer)
@@ -107,7 +107,14 @@ impl<'a> Resident<'a> {
             if device.info().checks_bounds { 0 } else { guard_bytes.next_multiple_of(256) };
         let module = device.load(candidate.ptx)?;
         let (entry, grid, block) = (candidate.entry.to_owned(), candidate.grid, candidate.block);
-        let launch = Launch { module, entry, grid, block, params: Vec::new() };
+        let launch = Launch {
+            module,
+            entry,
+            grid,
+            block,
+            params: Vec::new(),
+            attributes: LaunchAttributes::default(),
+        };
         let poison = vec![POISON; output_types.len()];
         let mut resident = Self {
             places: Vec::new(),

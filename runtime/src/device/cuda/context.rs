@@ -28,6 +28,8 @@ pub(super) struct Context {
 
 // SAFETY: a context may be used by any thread, one after another.
 unsafe impl Send for Context {}
+// SAFETY: several threads may have the same context, and make it current at the same time.
+unsafe impl Sync for Context {}
 
 /// The handle of a device.
 ///
@@ -94,7 +96,7 @@ pub(super) fn twice(mut call: impl FnMut() -> Result<(), Failure>) -> bool {
     match call() {
         Ok(()) => true,
         Err(first) => {
-            tracing::warn!(call = first.call, code = first.code as u32, "giving back failed");
+            tracing::warn!(call = first.call, code = first.code, "giving back failed");
             call().is_ok()
         }
     }

@@ -1,37 +1,26 @@
 //! The driver library: whether it is there, is new enough and has what we call; and its errors, as
 //! messages that say what to do.
 //!
-//! cudarc panics at the first call of a function that the library lacks, so nothing is called before
-//! [`require`] has looked for every function of [`SYMBOLS`].
+//! Nothing is called before [`require`] has looked for every function of [`SYMBOLS`]. A result is a number:
+//! one that no name is known for here is told as it is.
 
 use std::ffi::{CStr, c_char, c_int};
 
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys;
 
+use super::functions::*;
 use crate::device::DeviceError;
 
 /// The oldest version of CUDA that works, as `cuDriverGetVersion` says it: the first with
 /// `cuEventElapsedTime_v2`. It is that of driver 570.
 pub const NEEDED_VERSION: i32 = 12080;
 
-/// Every driver function that is called; a test compares it with the source.
-#[rustfmt::skip]
-pub(super) const SYMBOLS: &[&str] = &[
-    "cuCtxSetCurrent", "cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetCount", "cuDeviceGetName", "cuDeviceGetUuid_v2",
-    "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRetain", "cuDeviceTotalMem_v2",
-    "cuDriverGetVersion", "cuEventCreate", "cuEventDestroy_v2", "cuEventElapsedTime_v2", "cuEventRecord",
-    "cuFuncSetAttribute", "cuGetErrorName", "cuGetErrorString", "cuGraphAddKernelNode_v2", "cuGraphCreate", "cuGraphDestroy",
-    "cuGraphExecDestroy", "cuGraphExecKernelNodeSetParams_v2", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuInit",
-    "cuLaunchKernel", "cuMemAlloc_v2", "cuMemFreeHost", "cuMemFree_v2", "cuMemHostAlloc", "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleLoadDataEx",
-    "cuModuleUnload", "cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuTensorMapEncodeTiled",
-];
-
 /// A driver call that failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) call: &'static str,
-    pub(super) code: CUresult,
+    /// Of `CUresult`, or one that only the driver knows.
+    pub(super) code: u32,
     /// What it was about, such as ` of 4096 bytes`, or nothing.
     pub(super) what: String,
 }
@@ -43,7 +32,7 @@ macro_rules! driver {
             stringify!($name),
             // SAFETY: the arguments are handles that this module made and has not destroyed, and pointers
             // to live places; the library has the function, which `require` looked for.
-            unsafe { cudarc::driver::sys::$name($($arg),*) },
+            unsafe { $crate::device::cuda::functions::$name($($arg),*) },
             || { #[allow(unused_mut, unused_assignments, reason = "for calls that are about nothing")]
                  let mut what = String::new(); $(what = format!($($what)+);)? what },
         )
@@ -52,10 +41,10 @@ macro_rules! driver {
 
 pub(super) fn check(
     name: &'static str,
-    code: CUresult,
+    code: u32,
     what: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
-    if code == CUresult::CUDA_SUCCESS {
+    if code == CUDA_SUCCESS {
         return Ok(());
     }
     let call = name.split_once("_v").map_or(name, |(base, _)| base);
@@ -65,7 +54,6 @@ pub(super) fn check(
 impl Failure {
     /// Whether the context is of no more use.
     pub(super) fn loses_context(&self) -> bool {
-        use CUresult::*;
         self.is_fault()
             || matches!(
                 self.code,
@@ -79,7 +67,6 @@ impl Failure {
 
     /// Whether it is a kernel's doing.
     pub(super) fn is_fault(&self) -> bool {
-        use CUresult::*;
         matches!(
             self.code,
             CUDA_ERROR_ILLEGAL_ADDRESS
@@ -106,7 +93,7 @@ impl Failure {
             (!text.is_null())
                 .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
-        let number = self.code as u32;
+        let number = self.code;
         match (read(name), read(meaning)) {
             (Some(name), Some(meaning)) => format!("{name} ({number}): {meaning}"),
             (Some(name), None) => format!("{name} ({number})"),
@@ -116,7 +103,6 @@ impl Failure {
 
     /// What to do about it.
     fn advice(&self) -> &'static str {
-        use CUresult::*;
         match self.code {
             CUDA_ERROR_OUT_OF_MEMORY => {
                 "free memory of the device (`nvidia-smi` lists who holds it), or compile for smaller shapes"
@@ -151,7 +137,7 @@ impl From<Failure> for DeviceError {
         DeviceError::Driver {
             call: failure.call.to_owned(),
             what: failure.what.clone(),
-            code: failure.code as u32,
+            code: failure.code,
             reason: failure.text(),
             advice: failure.advice(),
         }
@@ -201,42 +187,4 @@ pub(super) fn require() -> Result<i32, DeviceError> {
     }
     driver!(cuInit(0))?;
     Ok(version)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::SYMBOLS;
-
-    /// A function that is called but not looked for would be a panic on an old driver.
-    #[test]
-    fn every_function_that_is_called_is_looked_for() {
-        let sources = [
-            include_str!("driver.rs"),
-            include_str!("context.rs"),
-            include_str!("graph.rs"),
-            include_str!("live.rs"),
-            include_str!("report.rs"),
-            include_str!("staging.rs"),
-            include_str!("tensor_map.rs"),
-            include_str!("../cuda.rs"),
-        ];
-        let mut called = BTreeSet::new();
-        for source in sources {
-            for piece in source.split(concat!("driver", "!(")).skip(1) {
-                let name: String = piece
-                    .trim_start()
-                    .chars()
-                    .take_while(|it| it.is_alphanumeric() || *it == '_')
-                    .collect();
-                if name.starts_with("cu") {
-                    called.insert(name);
-                }
-            }
-        }
-        // The example in the macro's comment is a real function, too.
-        let listed: BTreeSet<String> = SYMBOLS.iter().map(|&name| name.to_owned()).collect();
-        assert_eq!(called, listed);
-    }
 }

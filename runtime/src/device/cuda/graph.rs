@@ -6,6 +6,7 @@ use cudarc::driver::sys::{
     CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUstream,
 };
 
+use super::attributes::{attributes_of, describe};
 use super::context::twice;
 use super::driver::Failure;
 use crate::device::Launch;
@@ -77,6 +78,16 @@ impl Graph {
                 launch.entry
             )?;
             self.nodes.push(node);
+            let (attributes, n_attributes) = attributes_of(&launch.attributes);
+            for attribute in &attributes[..n_attributes as usize] {
+                driver!(
+                    cuGraphKernelNodeSetAttribute(node, attribute.id, &attribute.value),
+                    " of kernel `{}`, grid {:?}, {}",
+                    launch.entry,
+                    launch.grid,
+                    describe(&launch.attributes)
+                )?;
+            }
         }
         let n = self.nodes.len();
         driver!(cuGraphInstantiateWithFlags(&mut self.exec, self.graph, 0), " of {n} launches")

@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_uint, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::driver::sys::{
-    CUevent, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult, CUstream,
+    CUevent, CUfunction, CUfunction_attribute, CUjit_option, CUlaunchConfig, CUmodule, CUstream,
     CUstream_flags,
 };
 
+use super::attributes::{attributes_of, describe};
 use super::context::{Context, twice};
 use super::driver::Failure;
+use super::functions::*;
 use super::graph::Graph;
 use super::staging::Staging;
 use crate::device::{DeviceError, Launch, ModuleId};
@@ -18,17 +21,54 @@ use crate::device::{DeviceError, Launch, ModuleId};
 /// Space for what the driver's compiler says about a text.
 const LOG_BYTES: usize = 8192;
 
+/// Threads that compile at the same time: each has a compiler's memory.
+const MOST_WORKERS: usize = 16;
+
 /// A module and its functions, found as they are first launched.
 pub(super) struct Loaded {
     module: CUmodule,
     functions: Vec<(String, CUfunction)>,
 }
 
+// SAFETY: modules may be used by any thread whose current context is theirs.
+unsafe impl Send for Loaded {}
+
 /// What was launched since the device was last waited for: one of these has faulted, if one has.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) last: String,
     pub(super) n_launches: usize,
+}
+
+/// Why a text was not compiled.
+enum Refused {
+    /// It is no text of the driver's.
+    Zero,
+    /// What the call says, and what the driver's compiler does.
+    Failure((Failure, String)),
+}
+
+/// Compiles a text in the context that is current for this thread.
+fn compile(ptx: &str) -> Result<Loaded, Refused> {
+    let text = CString::new(ptx).map_err(|_| Refused::Zero)?;
+    let mut log = vec![0u8; LOG_BYTES];
+    let mut options =
+        [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    // The size is passed in the place of its pointer.
+    let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), LOG_BYTES as *mut c_void];
+    let mut module = std::ptr::null_mut();
+    let loaded = driver!(cuModuleLoadDataEx(
+        &mut module,
+        text.as_ptr().cast(),
+        options.len() as c_uint,
+        options.as_mut_ptr(),
+        values.as_mut_ptr(),
+    ));
+    loaded.map_err(|failure| {
+        let said = String::from_utf8_lossy(&log);
+        Refused::Failure((failure, said.trim_end_matches('\0').trim().to_owned()))
+    })?;
+    Ok(Loaded { module, functions: Vec::new() })
 }
 
 /// See the [module](self).
@@ -117,30 +157,83 @@ impl Live {
 
     /// Compiles a text. What the driver's compiler says is the reason of the error.
     pub(super) fn load(&mut self, ptx: &str) -> Result<Loaded, DeviceError> {
-        let text = CString::new(ptx).map_err(|_| DeviceError::Load {
-            reason: "the PTX text has a zero byte in it".into(),
-        })?;
-        let mut log = vec![0u8; LOG_BYTES];
-        let mut options = [
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-        ];
-        // The size is passed in the place of its pointer.
-        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), LOG_BYTES as *mut c_void];
-        let mut module = std::ptr::null_mut();
-        let loaded = driver!(cuModuleLoadDataEx(
-            &mut module,
-            text.as_ptr().cast(),
-            options.len() as c_uint,
-            options.as_mut_ptr(),
-            values.as_mut_ptr(),
-        ));
-        loaded.map_err(|failure| {
-            let said = String::from_utf8_lossy(&log);
-            let said = said.trim_end_matches('\0').trim();
-            self.load_error(failure, said)
-        })?;
-        Ok(Loaded { module, functions: Vec::new() })
+        compile(ptx).map_err(|refused| self.refusal(refused))
+    }
+
+    /// Compiles texts, on as many threads as the machine has processors: a driver takes 0.1 s for a large
+    /// kernel. If one is refused none is kept.
+    pub(super) fn load_all(&mut self, texts: &[&str]) -> Result<Vec<Loaded>, DeviceError> {
+        let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let n_workers = n_processors.min(texts.len()).min(MOST_WORKERS);
+        if n_workers <= 1 {
+            let mut loaded = Vec::with_capacity(texts.len());
+            for ptx in texts {
+                match self.load(ptx) {
+                    Ok(one) => loaded.push(one),
+                    Err(err) => {
+                        self.drop_all(loaded);
+                        return Err(err);
+                    }
+                }
+            }
+            return Ok(loaded);
+        }
+        let next = AtomicUsize::new(0);
+        let context = &self.context;
+        let work = || -> Vec<(usize, Result<Loaded, Refused>)> {
+            let mut done = Vec::new();
+            let entered = context.enter();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(ptx) = texts.get(at) else { return done };
+                let entered = entered.clone().map_err(|failure| (failure, String::new()));
+                let result = entered.map_err(Refused::Failure).and_then(|()| compile(ptx));
+                let is_over = result.is_err();
+                done.push((at, result));
+                if is_over {
+                    next.store(texts.len(), Ordering::Relaxed);
+                    return done;
+                }
+            }
+        };
+        let mut results: Vec<(usize, Result<Loaded, Refused>)> = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..n_workers).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            let others = others.into_iter().map(|it| it.join().expect("compiling does not panic"));
+            others.flatten().chain(own).collect()
+        });
+        results.sort_by_key(|it| it.0);
+        let mut loaded = Vec::with_capacity(texts.len());
+        let mut first = None;
+        for (_, result) in results {
+            match result {
+                Ok(one) => loaded.push(one),
+                Err(refused) => first = first.or(Some(refused)),
+            }
+        }
+        let Some(refused) = first else { return Ok(loaded) };
+        let err = self.refusal(refused);
+        self.drop_all(loaded);
+        Err(err)
+    }
+
+    /// Gives modules back that nobody has seen, if that can be done.
+    fn drop_all(&mut self, loaded: Vec<Loaded>) {
+        for one in loaded {
+            if self.lost.is_none() && !Self::unload(&one) {
+                // It ends with the context at the latest.
+                self.lost.get_or_insert("a module could not be given back".into());
+            }
+        }
+    }
+
+    fn refusal(&mut self, refused: Refused) -> DeviceError {
+        match refused {
+            Refused::Zero => {
+                DeviceError::Load { reason: "the PTX text has a zero byte in it".into() }
+            }
+            Refused::Failure((failure, said)) => self.load_error(failure, &said),
+        }
     }
 
     /// Loads machine code.
@@ -153,7 +246,6 @@ impl Live {
 
     /// A module that is refused is the kernel's fault, not the driver's.
     fn load_error(&mut self, failure: Failure, said: &str) -> DeviceError {
-        use CUresult::*;
         match failure.code {
             CUDA_ERROR_INVALID_PTX
             | CUDA_ERROR_INVALID_IMAGE
@@ -189,7 +281,7 @@ impl Live {
         );
         match found {
             Ok(()) => loaded.functions.push((entry.to_owned(), function)),
-            Err(failure) if failure.code == CUresult::CUDA_ERROR_NOT_FOUND => return Err(missing()),
+            Err(failure) if failure.code == CUDA_ERROR_NOT_FOUND => return Err(missing()),
             Err(failure) => return Err(self.report(failure)),
         }
         // Kernels declare all that they need, and blocks that share a multiprocessor are worth more to
@@ -218,25 +310,50 @@ impl Live {
             *pointer = std::ptr::from_ref(value).cast_mut().cast();
         }
         let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
-        let launched = driver!(
-            cuLaunchKernel(
-                function,
-                grid_x,
-                grid_y,
-                grid_z,
-                block_x,
-                block_y,
-                block_z,
-                0,
-                self.stream,
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            ),
-            " of kernel `{}`, grid {:?}, block {:?}",
-            launch.entry,
-            launch.grid,
-            launch.block
-        );
+        let none = std::ptr::null_mut();
+        let launched = if launch.attributes.is_plain() {
+            driver!(
+                cuLaunchKernel(
+                    function,
+                    grid_x,
+                    grid_y,
+                    grid_z,
+                    block_x,
+                    block_y,
+                    block_z,
+                    0,
+                    self.stream,
+                    pointers.as_mut_ptr(),
+                    none,
+                ),
+                " of kernel `{}`, grid {:?}, block {:?}",
+                launch.entry,
+                launch.grid,
+                launch.block
+            )
+        } else {
+            let (mut attributes, n_attributes) = attributes_of(&launch.attributes);
+            let config = CUlaunchConfig {
+                gridDimX: grid_x,
+                gridDimY: grid_y,
+                gridDimZ: grid_z,
+                blockDimX: block_x,
+                blockDimY: block_y,
+                blockDimZ: block_z,
+                sharedMemBytes: 0,
+                hStream: self.stream,
+                attrs: attributes.as_mut_ptr(),
+                numAttrs: n_attributes,
+            };
+            driver!(
+                cuLaunchKernelEx(&config, function, pointers.as_mut_ptr(), none),
+                " of kernel `{}`, grid {:?}, block {:?}, {}",
+                launch.entry,
+                launch.grid,
+                launch.block,
+                describe(&launch.attributes)
+            )
+        };
         match launched {
             Ok(()) => {
                 self.pending.n_launches += 1;
@@ -249,13 +366,13 @@ impl Live {
     }
 
     /// A launch that is refused for its size is the kernel's fault.
-    fn launch_error(&mut self, failure: Failure, entry: &str) -> DeviceError {
-        use CUresult::*;
+    pub(super) fn launch_error(&mut self, failure: Failure, entry: &str) -> DeviceError {
         match failure.code {
             CUDA_ERROR_INVALID_VALUE
             | CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
             | CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
-            | CUDA_ERROR_INVALID_CLUSTER_SIZE => {
+            | CUDA_ERROR_INVALID_CLUSTER_SIZE
+            | CUDA_ERROR_NOT_SUPPORTED => {
                 let reason = format!("{}{}: {}", failure.call, failure.what, failure.text());
                 DeviceError::Fault { entry: entry.to_owned(), reason }
             }
