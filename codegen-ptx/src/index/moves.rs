@@ -1,10 +1,12 @@
 //! Index maps of operators: from the index of a result element to those of the operand elements it
 //! is made of. One function per operator; code generation and every analysis share them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use eggine_ir::graph::Attrs;
 use eggine_ir::{Graph, Op, Value};
 
-use super::{Index, Space};
+use super::{Atom, Index, Space};
 
 /// `0 <= index < extent` for each: where a padded or windowed element exists.
 pub type Inside = Vec<(Index, i64)>;
@@ -403,6 +405,32 @@ pub fn walk(
                 walk(space, graph, value, &broadcast(index, &arg(i)), visit);
             }
         }
+    }
+}
+
+/// Which loops are around which, while a region is [walked](walk).
+///
+/// Code at an index stands in the loops of its leaves and in all that are around those: only what depends on
+/// none of the inner loops is moved out of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Nesting {
+    /// Leaves around each leaf.
+    around: BTreeMap<Atom, BTreeSet<Atom>>,
+    last: BTreeSet<Atom>,
+}
+
+impl Nesting {
+    /// Visits an index, every one of the walk in its order: the leaves of all loops that its code is in.
+    pub(crate) fn visit(&mut self, space: &Space, index: &[Index]) -> BTreeSet<Atom> {
+        let leaves: BTreeSet<Atom> = index.iter().flat_map(|i| space.leaves(i)).collect();
+        let mut all = leaves.clone();
+        for leaf in leaves {
+            // A leaf is new where the loop was opened: by what was visited just before.
+            let around = self.around.entry(leaf).or_insert_with(|| self.last.clone());
+            all.extend(around.iter().copied());
+        }
+        self.last.clone_from(&all);
+        all
     }
 }
 

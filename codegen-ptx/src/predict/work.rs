@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eggine_ir::{Graph, NodeKind, Op, Value};
 
-use crate::index::moves::{self, Step};
-use crate::index::{Index, Space};
+use crate::index::moves::{self, Nesting, Step};
+use crate::index::{Atom, Index, Space};
 use crate::row;
 
 /// Visited (value, index) pairs beyond which code is taken to be unbounded.
@@ -42,17 +42,18 @@ pub(crate) fn ops_of(op: Op) -> f64 {
     }
 }
 
-/// Walks from outputs at given indices. `trips` says how often something with these indices is computed.
+/// Walks from outputs at given indices. `trips` says how often something in these loops is computed.
 fn work(
     space: &mut Space,
     graph: &Graph,
     outputs: &[Vec<Index>],
-    trips: &dyn Fn(&Space, &[Index]) -> f64,
+    trips: &dyn Fn(&Space, &BTreeSet<Atom>) -> f64,
     fastest: &dyn Fn(&mut Space, &Index) -> Option<i64>,
     kept: bool,
 ) -> Option<Work> {
     let mut work = Work::default();
     let mut seen = BTreeSet::new();
+    let mut nesting = Nesting::default();
     // What a value costs wherever it is used; a kept one is computed once, for its widest use.
     let mut costs: BTreeMap<Value, Work> = BTreeMap::new();
     for (&output, index) in graph.outputs.iter().zip(outputs) {
@@ -60,7 +61,7 @@ fn work(
             if seen.len() > MAX_VISITS || !seen.insert((value, index.to_vec())) {
                 return Step::Over;
             }
-            let n = trips(space, index);
+            let n = trips(space, &nesting.visit(space, index));
             let mut copies = 1.0;
             for leaf in index.iter().flat_map(|i| space.leaves(i)).collect::<BTreeSet<_>>() {
                 if let Some(n) = space.loop_extent(leaf) {
@@ -113,11 +114,10 @@ pub fn thread_work(graph: &Graph) -> Option<Work> {
         positions.push(leaf);
         outputs.push(space.delinear(&position, &ty.extents()));
     }
-    let trips = |space: &Space, index: &[Index]| {
-        let leaves: BTreeSet<_> = index.iter().flat_map(|i| space.leaves(i)).collect();
+    let trips = |space: &Space, leaves: &BTreeSet<Atom>| {
         leaves
-            .into_iter()
-            .filter_map(|leaf| space.loop_extent(leaf))
+            .iter()
+            .filter_map(|&leaf| space.loop_extent(leaf))
             .fold(n as f64, |trips, n| trips * n as f64)
     };
     // Distance between the loads of neighbouring elements: of the first two positions, in the affine part.
@@ -146,10 +146,9 @@ pub(super) fn row_work(graph: &Graph, plan: &row::Plan, kept: bool) -> Option<Wo
         plan.outputs.iter().map(|columns| columns.index.clone()).collect();
     let extents = |space: &Space, leaf| space.range_of(leaf).1 as f64 + 1.0;
     let n_rows: f64 = plan.row_extents.iter().map(|&n| n as f64).product();
-    let trips = |space: &Space, index: &[Index]| {
-        let leaves: BTreeSet<_> = index.iter().flat_map(|i| space.leaves(i)).collect();
-        let others = leaves.into_iter().filter(|leaf| !plan.row_leaves.contains(leaf));
-        n_rows * others.map(|leaf| extents(space, leaf)).product::<f64>()
+    let trips = |space: &Space, leaves: &BTreeSet<Atom>| {
+        let others = leaves.iter().filter(|leaf| !plan.row_leaves.contains(leaf));
+        n_rows * others.map(|&leaf| extents(space, leaf)).product::<f64>()
     };
     // The innermost leaf of the address that is not a row's: columns or a reduction.
     let fastest = |space: &mut Space, address: &Index| {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use eggine_ir::graph::OpClass;
 use eggine_ir::{Graph, NodeKind, Op, Value};
 
-use crate::index::moves::{self, Step};
+use crate::index::moves::{self, Nesting, Step};
 use crate::index::{Atom, Index, Space};
 use crate::kir::Scalar;
 
@@ -174,11 +174,13 @@ impl Plan {
             let n_columns: usize = of_output.extents.iter().product();
             work += n_columns as u64;
             let mut seen = BTreeSet::new();
+            let mut nesting = Nesting::default();
             let index = of_output.index.clone();
             moves::walk(&mut space, graph, output, &index, &mut |space, value, index| {
                 if !legal || seen.len() > 2000 || !seen.insert((value, index.to_vec())) {
                     return Step::Over;
                 }
+                let loops = nesting.visit(space, index);
                 let NodeKind::Apply(op, attrs, args) = &graph.nodes[value].kind else {
                     return Step::Over;
                 };
@@ -206,17 +208,14 @@ impl Plan {
                     }
                     return Step::Into;
                 }
-                // A loop in each thread, as often as its own index asks for.
+                // A loop in each thread, as often as the loops around it ask for.
                 in_thread.insert(value);
                 if stages.iter().any(|stage| stage.node == value) {
                     legal = false;
                 }
-                let trips: u64 = index
-                    .iter()
-                    .flat_map(|i| space.leaves(i))
-                    .filter(|leaf| !row_leaves.contains(leaf))
-                    .collect::<BTreeSet<_>>()
+                let trips: u64 = loops
                     .into_iter()
+                    .filter(|leaf| !row_leaves.contains(leaf))
                     .map(|leaf| space.loop_extent(leaf).unwrap_or(n_columns as u64))
                     .fold(1, u64::saturating_mul);
                 work = work.saturating_add(trips.saturating_mul(length as u64));
