@@ -267,16 +267,7 @@ impl Case {
     pub fn expected(&self, specs: &[IoSpec]) -> Result<Vec<Expected>, CaseError> {
         let mut all = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
-            let out = match self.either(&spec.name, &format!("out{index}"))? {
-                Some((array, tensor)) => Some(self.typed(&array, tensor, spec)?),
-                None => None,
-            };
-            let array = format!("spec{index}");
-            let spec = match self.array(&array)? {
-                Some(tensor) => Some(self.typed(&array, tensor, spec)?),
-                None => None,
-            };
-            all.push(Expected { out, spec });
+            all.push(self.expected_at(index, spec)?);
         }
         if all.iter().all(|expected| expected.out.is_none() && expected.spec.is_none()) {
             let wanted =
@@ -288,6 +279,24 @@ impl Case {
             });
         }
         Ok(all)
+    }
+
+    /// What the case says about output `index`, which may be nothing.
+    ///
+    /// # Errors
+    ///
+    /// If an array has another type or other extents than the output.
+    pub fn expected_at(&self, index: usize, spec: &IoSpec) -> Result<Expected, CaseError> {
+        let out = match self.either(&spec.name, &format!("out{index}"))? {
+            Some((array, tensor)) => Some(self.typed(&array, tensor, spec)?),
+            None => None,
+        };
+        let array = format!("spec{index}");
+        let spec = match self.array(&array)? {
+            Some(tensor) => Some(self.typed(&array, tensor, spec)?),
+            None => None,
+        };
+        Ok(Expected { out, spec })
     }
 
     /// The array with one of two names, and which one it has.

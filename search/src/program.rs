@@ -1,6 +1,6 @@
 //! Programs: engines for the parts of a model whose shapes or course are only known when it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -68,8 +68,18 @@ pub enum ProgramCompileError {
 pub struct ProgramReport {
     /// The file.
     pub program: std::path::PathBuf,
+    /// Nodes of the model's main graph.
+    pub n_model_nodes: usize,
     /// Engines in it.
     pub n_engines: usize,
+    /// Distinct kernels of its engines.
+    pub n_kernels: usize,
+    /// Launches of a run on the first point.
+    pub n_launches: usize,
+    /// Nodes that the host computes or decides in it.
+    pub n_host_steps: usize,
+    /// Packed weights of its engines.
+    pub weights_bytes: u64,
     /// Shapes that it was made for.
     pub points: Vec<String>,
     /// What a run on the first point does.
@@ -104,6 +114,7 @@ pub fn compile_program(
     part.progress = ProgressMode::Silent;
     let open = || crate::compile::open_device(job);
     let mut session = Session::new(program.clone(), open, Specialiser::new(part, interrupt));
+    let mut n_launches = 0;
     for (nth, point) in points.iter().enumerate() {
         let text: Vec<String> = (model.description().inputs.iter().zip(point))
             .map(|(port, value)| format!("{}: {value}", port.name))
@@ -113,19 +124,38 @@ pub fn compile_program(
         ran.map_err(|err| ProgramCompileError::Run { point: text.clone(), source: Box::new(err) })?;
         program.manifest.points.push(text);
         if nth == 0 {
+            n_launches = launches(session.trace());
             program.manifest.trace = lines(session.trace());
             program.manifest.host_steps = host_steps(session.trace());
         }
     }
     program.extend(session.made().clone());
     program.write(output)?;
+    let engines = program.engines();
+    let kernels: BTreeSet<&str> = (engines.values())
+        .flat_map(|engine| engine.manifest.kernels.iter().map(|kernel| kernel.ptx_hash.as_str()))
+        .collect();
     Ok(ProgramReport {
         program: output.to_owned(),
-        n_engines: program.engines().len(),
+        n_model_nodes: model.graph().node.len(),
+        n_engines: engines.len(),
+        n_kernels: kernels.len(),
+        n_launches,
+        n_host_steps: program.manifest.host_steps.len(),
+        weights_bytes: engines.values().map(|engine| engine.plan.weights_bytes).sum(),
         points: program.manifest.points,
         trace: program.manifest.trace,
         host_steps: program.manifest.host_steps,
     })
+}
+
+/// Launches of all engines of a run.
+fn launches(trace: &[Event]) -> usize {
+    let of = |event: &Event| match event {
+        Event::Stage { n_launches, .. } => *n_launches,
+        Event::Host { .. } => 0,
+    };
+    trace.iter().map(of).sum()
 }
 
 /// A line an event; repeated ones are counted.

@@ -163,6 +163,9 @@ fn looks(bytes: &[u8]) -> &'static str {
         [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', b'h', b't', b't', b'p', ..] => {
             "it is a Git LFS pointer: fetch the file itself"
         }
+        [0x8e, b'E', b'G', b'G', b'P', b'R', b'G', ..] => {
+            "it is a program of several engines, for `run`, `compare` and `inspect`"
+        }
         [0x08, ..] => "it may be an ONNX model: compile it first",
         _ if text_start.first() == Some(&b'<') => "it is an HTML or XML page",
         _ if MAGIC.starts_with(&bytes[..bytes.len().min(8)]) => "it ends within its first bytes",
