@@ -240,6 +240,7 @@ fn compile_here(
     let mut floor = Floor::new(workshop, costs, optimiser, interrupt, progress, started);
     floor.max_error = job.max_error;
     floor.external = external.clone();
+    floor.hints.clone_from(&job.hints);
     let compilation = Compilation {
         job,
         imported: &imported,

@@ -17,6 +17,7 @@ use crate::compile::CompileError;
 use crate::costs::{Costs, CostsRecord};
 use crate::external::{EvidenceView, ExternalAgent};
 use crate::gate::Gate;
+use crate::memory::kind_of;
 use crate::moves::{CodegenMoves, OTHER_FAMILY, other_families};
 use crate::phases::Phase;
 use crate::progress::{Progress, Snapshot};
@@ -94,6 +95,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) max_error: f64,
     /// Candidates that were right, but not within `max_error`.
     pub(crate) n_over_error: u64,
+    /// Schedules to try instead of first choices, by kind of region.
+    pub(crate) hints: BTreeMap<String, Vec<Schedule>>,
     /// Agents that are told of judgements.
     pub(crate) external: Vec<Arc<ExternalAgent>>,
     pub(crate) limits: Limits,
@@ -136,6 +139,7 @@ impl<'a> Floor<'a> {
             k: 1,
             max_error: 1.0,
             n_over_error: 0,
+            hints: BTreeMap::new(),
             external: Vec::new(),
             limits: Limits { n_steps: None, deadline: None },
             interrupt,
@@ -242,7 +246,10 @@ impl<'a> Floor<'a> {
         self.workshop.check_nearby(&wanted)?;
         for (number, made) in made {
             match self.make_first(number, made)? {
-                Ok(first) => drop(self.firsts.insert(number, first)),
+                Ok(first) => {
+                    let first = self.hinted(number, first)?;
+                    self.firsts.insert(number, first);
+                }
                 Err(reason) => {
                     let sources = sources_of(&self.covers[cover], number).join(", ");
                     let region = self.subjects[number].region.to_string();
@@ -333,6 +340,40 @@ impl<'a> Floor<'a> {
             )));
         }
         Ok(Ok(First { schedule, prepared, verification, measured_ns, proof }))
+    }
+
+    /// The first kernel of a region, or one under a schedule that was good at other extents, if that is
+    /// right here and surely faster. A search finds out by itself.
+    fn hinted(&mut self, number: usize, mut first: First) -> Result<First, WorkshopError> {
+        if self.measures || self.hints.is_empty() {
+            return Ok(first);
+        }
+        let subject = self.subjects[number].clone();
+        let hints = self.hints.get(&kind_of(&subject.region)).cloned().unwrap_or_default();
+        let own = first.schedule;
+        let mut best_ratio = 1.0 - LEAST_GAIN;
+        let mut better: Option<(Schedule, Prepared)> = None;
+        for hint in hints.into_iter().filter(|hint| *hint != own) {
+            // What is not legal at these extents is no candidate.
+            let Ok(prepared) = self.workshop.prepare(&subject, &hint) else { continue };
+            let parent = own.to_string();
+            let origin = Origin { agent: "range", tiling_move: "hint", parent: &parent };
+            let reference = Some(&first.prepared);
+            let row = self.workshop.judge(&subject, &hint, &prepared, reference, origin)?;
+            let before: Vec<f64> = row.incumbent_ns.iter().map(|&ns| ns as f64).collect();
+            let ratio = median(&before).map_or(f64::INFINITY, |ns| row.median_ns / ns);
+            let is_faster = row.passed() && row.decision == "faster" && ratio < best_ratio;
+            if is_faster && row.error_of_bound <= self.max_error {
+                best_ratio = ratio;
+                better = Some((hint, prepared));
+            }
+        }
+        let Some((schedule, prepared)) = better else { return Ok(first) };
+        let verification = self.workshop.verify(&subject, &prepared)?;
+        if verification.accepted() {
+            first = First { schedule, prepared, verification, ..first };
+        }
+        Ok(first)
     }
 
     /// The class of a region that has a first kernel.

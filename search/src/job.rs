@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use eggine_codegen_ptx::{Chip, Target};
+use eggine_ir::Schedule;
 use eggine_rewrite::rule_file::{CheckedRules, Fuel};
 use eggine_runtime::DeviceSpec;
 
@@ -104,6 +105,9 @@ pub struct Job {
     pub max_error: f64,
     /// Only go on with a search that was begun before: without one it is an error.
     pub resume: bool,
+    /// Schedules that were good for [kinds](crate::kind_of) of regions at other extents: each that is legal
+    /// is raced against the first choice, also without a search.
+    pub hints: BTreeMap<String, Vec<Schedule>>,
     /// Where progress goes.
     pub progress: ProgressMode,
 }
@@ -138,6 +142,7 @@ impl Job {
             max_memory_bytes: None,
             max_error: 1.0,
             resume: false,
+            hints: BTreeMap::new(),
             progress: ProgressMode::Silent,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use eggine_ir::onnx::part::Model;
 use eggine_ir::onnx::{ImportError, Imported};
+use eggine_ir::{Region, Schedule};
 use eggine_runtime::Engine;
 use eggine_runtime::program::{
     Event, HostValue, InputRange, Program, ProgramError, ProgramManifest, RunError, Session,
@@ -14,6 +15,7 @@ use eggine_runtime::program::{
 
 use crate::compile::{CompileError, Source, compile_imported};
 use crate::job::Job;
+use crate::memory::kind_of;
 use crate::progress::ProgressMode;
 
 /// Makes engines of parts as a job says.
@@ -26,6 +28,29 @@ impl<'a> Specialiser<'a> {
     /// `job` says how: budget, device, evidence, target; its model is only a name here.
     pub fn new(job: Job, interrupt: &'a AtomicBool) -> Self {
         Self { job, interrupt }
+    }
+
+    /// As [`new`](Self::new), with the schedules that the program's engines were tuned to as candidates
+    /// for the same kinds of kernels at other shapes: each is raced there against the first choice.
+    pub fn for_program(mut job: Job, program: &Program, interrupt: &'a AtomicBool) -> Self {
+        let tuned = program.engines().values().filter(|engine| engine.manifest.device.is_some());
+        for kernel in tuned.flat_map(|engine| &engine.manifest.kernels) {
+            // What another version wrote and this one does not read is no candidate.
+            if let (Ok(region), Ok(schedule)) =
+                (kernel.region.parse::<Region>(), kernel.schedule.parse::<Schedule>())
+            {
+                let known = job.hints.entry(kind_of(&region)).or_default();
+                if !known.contains(&schedule) {
+                    known.push(schedule);
+                }
+            }
+        }
+        Self { job, interrupt }
+    }
+
+    /// Schedules that are tried, over all kinds of kernels.
+    pub fn n_hints(&self) -> usize {
+        self.job.hints.values().map(Vec::len).sum()
     }
 }
 

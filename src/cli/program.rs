@@ -145,7 +145,8 @@ pub(crate) fn open<'a>(
     job.budget = Budget::First;
     job.device = device.device;
     job.fast_math = program.manifest.options.get("fast_math").is_some_and(|it| it == "true");
-    Ok(Session::new(program, || device.open(), Specialiser::new(job, &NEVER)))
+    let specialiser = Specialiser::for_program(job, &program, &NEVER);
+    Ok(Session::new(program, || device.open(), specialiser))
 }
 
 fn inputs(session: &Session<'_>, case: &Case) -> Result<Vec<HostValue>, CaseError> {

@@ -18,7 +18,7 @@ use eggine::runtime::program::{
     DimRange, HostValue, InputRange, NoSpecialise, Program, ProgramError, RunError, Session,
     Strings,
 };
-use eggine::search::{Job, Specialiser, compile_program};
+use eggine::search::{Budget, Job, Specialiser, compile_program};
 use eggine_ir::graph::eval::{Rounding, eval};
 use eggine_ir::onnx::proto::{AttributeProto, GraphProto};
 use eggine_ir::onnx::{ImportOptions, import_bytes};
@@ -313,4 +313,30 @@ fn a_file_is_checked_and_says_what_it_lacks() {
     let mut newer = whole.clone();
     newer[8] = 9;
     assert!(matches!(open(&newer), Err(ProgramError::Newer { found: 9, .. })));
+}
+
+#[test]
+fn what_was_tuned_at_one_shape_is_tried_at_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let onnx = folder.path().join("model.onnx");
+    std::fs::write(&onnx, sequence().bytes()).unwrap();
+    let file = folder.path().join("model.program");
+    let job = Job {
+        budget: Budget::Measurements(24),
+        race: Some(std::time::Duration::from_millis(50)),
+        ..Job::new(&onnx)
+    };
+    let point = vec![wave(&[2, 48, 8], 0).into()];
+    compile_program(&job, &[point], vec![], &file, &NEVER).unwrap();
+    let program = Program::open(&file).unwrap();
+    let specialiser = Specialiser::for_program(Job::new("part"), &program, &NEVER);
+    assert!(specialiser.n_hints() > 0, "the tuned engine has schedules");
+    let mut session = Session::new(program.clone(), device, specialiser);
+    let x = wave(&[3, 37, 8], 5);
+    let tuned = session.run(&[x.clone().into()]).unwrap();
+    let plain = self::session(&program).run(&[x.into()]).unwrap();
+    let (tuned, plain) = (tuned[0].tensor().unwrap(), plain[0].tensor().unwrap());
+    build::assert_near(&tuned.to_f64(), &plain.to_f64());
+    let engine = session.made().values().next().unwrap();
+    assert!(engine.manifest.kernels.iter().all(|it| it.verdict.as_deref() == Some("accepted")));
 }
