@@ -43,7 +43,8 @@ pub use memory::{Quarantined, kind_of};
 pub use moves::{CodegenMoves, OTHER_FAMILY, other_families};
 pub use phases::{Phase, PhaseReport, Phases};
 pub use program::{
-    ProgramCompileError, ProgramReport, Specialiser, compile_program, lines as trace_lines,
+    ProgramCompileError, ProgramReport, Specialiser, compile_program, launches as trace_launches,
+    lines as trace_lines,
 };
 pub use progress::{Progress, ProgressMode, Snapshot};
 pub use race::random_input;

@@ -175,7 +175,7 @@ pub fn compile_program(
 }
 
 /// Launches of all engines of a run.
-fn launches(trace: &[Event]) -> usize {
+pub fn launches(trace: &[Event]) -> usize {
     let of = |event: &Event| match event {
         Event::Stage { n_launches, .. } => *n_launches,
         Event::Host { .. } => 0,

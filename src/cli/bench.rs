@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Another engine of the same model: both are run in turn, and the ratio is shown.
     #[arg(long, value_name = "ENGINE")]
     against: Option<PathBuf>,
+    /// Arrays to run a program on, named as for `run`; an engine draws its own.
+    #[arg(long, value_name = "IN.npz", conflicts_with = "against")]
+    inputs: Option<PathBuf>,
     /// Timed runs.
     #[arg(long, default_value_t = 20)]
     repeats: usize,
@@ -37,6 +40,23 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.repeats == 0 {
         return Err("--repeats 0: nothing to time".into());
+    }
+    if eggine::runtime::program::is_program(&args.engine) {
+        let inputs = args.inputs.as_deref().ok_or(
+            "a program is timed on the inputs of a run, whose shapes and contents decide its course: name them with --inputs",
+        )?;
+        return super::program::bench(
+            &args.engine,
+            inputs,
+            (args.warmups, args.repeats),
+            args.json,
+            &args.device,
+        );
+    }
+    if args.inputs.is_some() {
+        return Err(
+            "--inputs is for programs: the time of an engine does not depend on them".into()
+        );
     }
     let engine = Engine::open(&args.engine)?;
     let n_launches = engine.plan.steps.len();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use eggine::ir::Dim;
 use eggine::ir::onnx::part::Model;
@@ -12,7 +13,10 @@ use eggine::runtime::IoSpec;
 use eggine::runtime::case::write_values;
 use eggine::runtime::compare::{Comparison, OutputComparison};
 use eggine::runtime::program::{DimRange, HostValue, InputRange, Program, Session, Strings};
-use eggine::search::{Budget, CompileError, Job, Specialiser, compile_program, random_input};
+use eggine::search::{
+    Budget, CompileError, Job, Specialiser, compile_program, random_input, trace_launches,
+    trace_lines,
+};
 use eggine::{Case, CaseError, compare_outputs};
 
 use super::CliError;
@@ -47,6 +51,7 @@ pub(crate) fn points(
     opt: &[Shapes],
 ) -> Result<Vec<Vec<HostValue>>, CliError> {
     let ports = Model::open(&job.model)?.description().inputs;
+    let served = ranges_of(&ports, ranges)?;
     if let (Some(case), true) = (case, opt.is_empty()) {
         let values = ports.iter().enumerate().map(|(n, port)| case.input_value(n, &port.name));
         return Ok(vec![values.collect::<Result<_, _>>()?]);
@@ -59,9 +64,10 @@ pub(crate) fn points(
     let mut points = Vec::new();
     for shapes in shapes {
         for (name, extents) in shapes {
-            let port = ports.iter().find(|port| port.name == *name);
-            let port = port.ok_or_else(|| format!("the model has no input `{name}`"))?;
-            let range = ranges.map(|ranges| range_of(port, ranges)).transpose()?.flatten();
+            if !ports.iter().any(|port| port.name == *name) {
+                return Err(format!("the model has no input `{name}`").into());
+            }
+            let range = served.iter().find(|range| range.name == *name);
             range.map_or(Ok(()), |range| range.check(extents))?;
         }
         let drawn = ports.iter().map(|port| drawn(port, shapes, job.seed));
@@ -83,6 +89,23 @@ fn drawn(port: &Port, shapes: &Shapes, seed: u64) -> Result<HostValue, CliError>
         format!("input {port} cannot be drawn: give the inputs of a run with --shapes-from")
     })?;
     Ok(random_input(&IoSpec { name: port.name.clone(), dtype, extents }, seed).into())
+}
+
+/// The ranges of all inputs that have one.
+fn ranges_of(
+    ports: &[Port],
+    ranges: Option<(&Shapes, &Shapes)>,
+) -> Result<Vec<InputRange>, CliError> {
+    let Some((min, max)) = ranges else { return Ok(Vec::new()) };
+    let is_unknown = |name: &&String| !ports.iter().any(|port| port.name == **name);
+    if let Some(name) = min.keys().chain(max.keys()).find(is_unknown) {
+        return Err(format!("the model has no input `{name}`").into());
+    }
+    let mut all = Vec::new();
+    for port in ports {
+        all.extend(range_of(port, (min, max))?);
+    }
+    Ok(all)
 }
 
 fn range_of(port: &Port, (min, max): (&Shapes, &Shapes)) -> Result<Option<InputRange>, CliError> {
@@ -112,16 +135,7 @@ pub(crate) fn compile(
     interrupt: &AtomicBool,
 ) -> Result<ExitCode, CliError> {
     let ports = Model::open(&job.model)?.description().inputs;
-    let mut all = Vec::new();
-    for port in &ports {
-        all.extend(ranges.map(|ranges| range_of(port, ranges)).transpose()?.flatten());
-    }
-    if let Some((min, max)) = ranges {
-        let known = |name: &&String| ports.iter().any(|port| port.name == **name);
-        if let Some(name) = min.keys().chain(max.keys()).find(|name| !known(name)) {
-            return Err(format!("the model has no input `{name}`").into());
-        }
-    }
+    let all = ranges_of(&ports, ranges)?;
     let report = compile_program(job, points, all, output, interrupt)?;
     if json {
         super::print_json(&report)?;
@@ -245,6 +259,50 @@ fn compare_strings(name: String, got: &Strings, want: Option<&Strings>) -> Outpu
         worst_got: worst_index.map(|i| got.data[i].clone()),
         worst_want: worst_index.and_then(|i| want?.data.get(i).cloned()),
     }
+}
+
+/// `eggine bench` of a program: whole runs, with what the host does in between.
+pub(crate) fn bench(
+    path: &Path,
+    case: &Path,
+    (warmups, repeats): (usize, usize),
+    json: bool,
+    device: &super::DeviceArgs,
+) -> Result<ExitCode, CliError> {
+    let mut session = open(path, device)?;
+    let inputs = inputs(&session, &Case::read(case)?)?;
+    // The first run makes what is missing.
+    for _ in 0..warmups.max(1) {
+        session.run(&inputs)?;
+    }
+    let mut samples_ns = Vec::with_capacity(repeats);
+    for _ in 0..repeats {
+        let started = Instant::now();
+        session.run(&inputs)?;
+        samples_ns.push(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    let n_launches = trace_launches(session.trace());
+    if json {
+        super::print_json(&serde_json::json!({
+            "engine": path,
+            "n_launches": n_launches,
+            "samples_ns": samples_ns,
+            "trace": trace_lines(session.trace()),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    samples_ns.sort_unstable();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    println!(
+        "{}: median {:.3} ms, min {:.3} ms, max {:.3} ms over {} runs of {n_launches} launches, host steps and copies included",
+        path.display(),
+        ms(samples_ns[samples_ns.len() / 2]),
+        ms(samples_ns[0]),
+        ms(samples_ns[samples_ns.len() - 1]),
+        samples_ns.len()
+    );
+    trace_lines(session.trace()).iter().for_each(|line| println!("  {line}"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `eggine inspect` of a program.

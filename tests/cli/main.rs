@@ -8,6 +8,7 @@ mod evidence;
 mod hardware;
 mod kill9;
 mod predicted;
+mod programs;
 mod rules;
 mod tutorial;
 

@@ -164,7 +164,7 @@ fn looks(bytes: &[u8]) -> &'static str {
             "it is a Git LFS pointer: fetch the file itself"
         }
         [0x8e, b'E', b'G', b'G', b'P', b'R', b'G', ..] => {
-            "it is a program of several engines, for `run`, `compare` and `inspect`"
+            "it is a program of several engines, for `run`, `compare`, `inspect` and `bench`"
         }
         [0x08, ..] => "it may be an ONNX model: compile it first",
         _ if text_start.first() == Some(&b'<') => "it is an HTML or XML page",
