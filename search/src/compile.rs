@@ -629,7 +629,17 @@ impl Compilation<'_> {
                 Objective::Throughput => CpuOptions::default().n_threads,
             },
         };
-        let first_parts = floor.engine(&first, &facts)?;
+        // Packing the weights of a large model takes longer than a race: each engine is made once.
+        let mut made: BTreeMap<String, EngineParts> = BTreeMap::new();
+        let mut engine = |floor: &mut Floor<'_>, identity: &str, selection: &Selection| {
+            if let Some(parts) = made.get(identity) {
+                return Ok(parts.clone());
+            }
+            let parts = floor.engine(selection, &facts)?;
+            made.insert(identity.to_owned(), parts.clone());
+            Ok::<_, CompileError>(parts)
+        };
+        let first_parts = engine(floor, &first_identity, &first)?;
         // A kernel that is faster alone may be slower in its place: where it is, its first choice runs.
         for cover in if others.is_empty() { vec![] } else { vec![first_cover, swarm.cover()] } {
             let (plain, tuned) = (floor.untuned(cover), floor.tuned(cover, &bests));
@@ -637,7 +647,7 @@ impl Compilation<'_> {
                 continue;
             }
             let ids = [floor.identity(&tuned), floor.identity(&plain)];
-            let parts = [floor.engine(&tuned, &facts)?, floor.engine(&plain, &facts)?];
+            let parts = [engine(floor, &ids[0], &tuned)?, engine(floor, &ids[1], &plain)?];
             let rows = floor.workshop.phases.time(Phase::Engine, |_| {
                 racer.in_place((&ids[0], &parts[0]), (&ids[1], &parts[1]))
             })?;
@@ -654,7 +664,7 @@ impl Compilation<'_> {
         }
         let mut best = (first, first_parts.clone(), None::<Speedup>);
         for (identity, selection) in others {
-            let parts = floor.engine(&selection, &facts)?;
+            let parts = engine(floor, &identity, &selection)?;
             if self.check_memory(&parts).is_err() {
                 tracing::info!(
                     "an engine is not compared: it needs more memory than the job allows"
