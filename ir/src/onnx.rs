@@ -15,6 +15,7 @@ mod ops;
 mod order;
 pub mod part;
 pub mod proto;
+pub mod survey;
 
 pub use bind::Port;
 pub use error::{Foreign, ImportError, OpError, TensorProblem, Unsupported, Wiring};

@@ -13,6 +13,8 @@ mod folding;
 mod real;
 #[path = "import/refusals.rs"]
 mod refusals;
+#[path = "import/survey.rs"]
+mod survey;
 
 use build::Build;
 use build::{assert_near, count, float, int, ints, model, ops_of, single, string};

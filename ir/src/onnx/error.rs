@@ -208,7 +208,7 @@ pub enum TensorProblem {
 }
 
 /// An operator, or a form of one, that import cannot express.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Unsupported {
     /// Path of the node, such as `If_4/then/Foo_2`.
     pub node: String,
