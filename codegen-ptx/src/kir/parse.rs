@@ -177,7 +177,9 @@ impl<'t> Parser<'t> {
 
     /// The index of `prefix` followed by a number.
     fn index(&mut self, prefix: char, expected: &'static str) -> Parsed<usize> {
-        match self.peek().strip_prefix(prefix).and_then(|number| number.parse().ok()) {
+        let number = self.peek().strip_prefix(prefix).and_then(|number| number.parse::<u32>().ok());
+        // The largest is reserved by the tables.
+        match number.filter(|&index| index < u32::MAX).map(|index| index as usize) {
             Some(index) => {
                 self.at += 1;
                 Ok(index)
@@ -364,7 +366,8 @@ impl<'t> Parser<'t> {
             "store" => {
                 self.at += 1;
                 let (buffer, index, offset) = self.place()?;
-                let mut srcs = Vec::new();
+                self.token(",")?;
+                let mut srcs = vec![self.val()?];
                 while self.is(",") {
                     srcs.push(self.val()?);
                 }

@@ -140,3 +140,19 @@ pub(super) fn tensor_of(dtype: DType, extents: &[usize], literals: &[Literal]) -
     }
     Tensor::new(dtype, extents, bytes)
 }
+
+/// A tensor whose elements are all this one, `n_elems` in all.
+pub(super) fn splat_of(
+    dtype: DType,
+    extents: &[usize],
+    n_elems: usize,
+    literal: Literal,
+) -> Tensor {
+    let few = |n: usize| tensor_of(dtype, &[n], &vec![literal; n]).bytes;
+    let bytes = match dtype.bits() {
+        // Two to a byte; behind the last of an odd number there is nothing.
+        4 => [few(2).repeat(n_elems / 2), few(n_elems % 2).to_vec()].concat(),
+        _ => few(1).repeat(n_elems),
+    };
+    Tensor::new(dtype, extents, bytes)
+}

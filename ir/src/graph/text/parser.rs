@@ -3,7 +3,7 @@
 use miette::{Diagnostic, SourceSpan};
 
 use super::lexer::{Token, TokenKind, token, unescape};
-use super::literal::{Literal, parse_literal, tensor_of};
+use super::literal::{Literal, parse_literal, splat_of, tensor_of};
 use crate::dtype::UnknownDType;
 use crate::graph::{Attr, AttrKind, Attrs, Graph, Node, NodeKind, Op, UnknownOp, Value, infer};
 use crate::{DType, Dim, Shape, Tensor, TensorType};
@@ -11,6 +11,10 @@ use cranelift_entity::EntityRef;
 
 /// No constant in a text is larger.
 const MAX_CONST_BYTES: usize = 1 << 32;
+
+/// Elements of all constants of a text that are said once for all (`splat`): a short text must not fill the
+/// memory.
+const MAX_SPLAT_ELEMS: usize = 1 << 24;
 
 /// Why a text is not a graph, with the place in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Diagnostic)]
@@ -95,11 +99,13 @@ impl std::str::FromStr for Graph {
 pub(crate) struct Parser<'a> {
     text: &'a str,
     next: Token<'a>,
+    /// Elements that constants may still have without being written out.
+    splat_elems: usize,
 }
 
 impl<'a> Parser<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text, next: token(text, 0) }
+        Self { text, next: token(text, 0), splat_elems: MAX_SPLAT_ELEMS }
     }
 
     pub(crate) fn graph(&mut self) -> Result<Graph> {
@@ -289,10 +295,17 @@ impl<'a> Parser<'a> {
                 return Err(error_at(at, ParseErrorKind::ConstTooLarge { limit: MAX_CONST_BYTES }));
             }
         };
+        if self.eat("splat") {
+            let Some(left) = self.splat_elems.checked_sub(n_elems) else {
+                let limit = MAX_SPLAT_ELEMS * ty.dtype.bits() / 8;
+                return Err(error_at(at, ParseErrorKind::ConstTooLarge { limit }));
+            };
+            self.splat_elems = left;
+            let literal = self.literal(ty.dtype)?;
+            return Ok(splat_of(ty.dtype, &extents, n_elems, literal));
+        }
         let at = self.next;
-        let literals = if self.eat("splat") {
-            vec![self.literal(ty.dtype)?; n_elems]
-        } else if extents.is_empty() && self.next.text != "[" {
+        let literals = if extents.is_empty() && self.next.text != "[" {
             vec![self.literal(ty.dtype)?]
         } else {
             let mut literals = Vec::new();
