@@ -1,9 +1,22 @@
 //! Commands and their arguments, one row each.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where results are printed")]
+#![allow(clippy::print_stderr, reason = "this is where results are printed")]
+
+/// Prints to standard output. Where nobody reads it any more (`eggine inspect … | head`), the process ends
+/// quietly, as other tools do; std's macro panics.
+macro_rules! print {
+    ($($arg:tt)*) => { $crate::cli::write_out(format_args!($($arg)*)) };
+}
+
+/// As [`print`], with a line's end.
+macro_rules! println {
+    () => { $crate::cli::write_out(format_args!("\n")) };
+    ($($arg:tt)*) => { $crate::cli::write_out(format_args!("{}\n", format_args!($($arg)*))) };
+}
 
 mod bench;
 mod calibrate;
+mod check;
 mod compare;
 mod compile;
 mod doctor;
@@ -11,6 +24,7 @@ mod evidence;
 mod explain;
 mod inspect;
 mod program;
+mod reduce;
 mod rules;
 mod run;
 mod selftest;
@@ -39,12 +53,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Report what a model needs and whether all of it is supported; needs no device (exit 1: not all is).
+    Check(check::Args),
     /// Compile a model into an engine: verified always, measured as far as the budget goes.
     Compile(Box<compile::Args>),
     /// Run an engine on the arrays of an npz file.
     Run(run::Args),
     /// Run an engine on a case and compare with its expected outputs (exit 0 agrees, 1 differs).
     Compare(compare::Args),
+    /// Shrink a failing model to a small one that a command still finds failing.
+    Reduce(reduce::Args),
     /// Time an engine.
     Bench(bench::Args),
     /// Show an engine's kernels, schedules, source nodes, memory and evidence.
@@ -68,9 +86,11 @@ enum Command {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, CliError> {
     match args.command {
+        Command::Check(args) => check::run(&args),
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Reduce(args) => reduce::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -169,6 +189,22 @@ pub(crate) fn evidence_file(named: Option<&std::path::Path>) -> Result<PathBuf, 
         })?;
     }
     Ok(path)
+}
+
+/// Exit status of a process whose reader went away: 128 and the number of SIGPIPE, as shells say it. The
+/// signal itself stays ignored: a search must survive an external agent that dies.
+const READER_GONE: i32 = 141;
+
+fn write_out(text: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    match std::io::stdout().write_fmt(text) {
+        Ok(()) => (),
+        Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(READER_GONE),
+        Err(err) => {
+            eprintln!("error: cannot write to standard output: {err}");
+            std::process::exit(2)
+        }
+    }
 }
 
 /// Prints one JSON object.

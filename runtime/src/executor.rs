@@ -218,6 +218,61 @@ impl Session {
         Ok(())
     }
 
+    /// Runs the model launch by launch and shows what each wrote: `observe(step, parameter, bytes)` for every
+    /// parameter in the arena or in an output whose bytes the launch changed. Slow: all of them are read
+    /// before and after.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_observed(
+        &mut self,
+        inputs: &[Tensor],
+        observe: &mut dyn FnMut(usize, usize, &[u8]),
+    ) -> Result<Vec<Tensor>, RunError> {
+        self.write_inputs(inputs)?;
+        for step in 0..self.launches.len() {
+            let places: Vec<(usize, DevicePtr, usize)> = (self.plan.steps[step].args.iter())
+                .enumerate()
+                .filter_map(|(parameter, arg)| {
+                    let n_bytes = match *arg {
+                        Arg::Arena { n_bytes, .. } | Arg::OutputPart { n_bytes, .. } => {
+                            n_bytes as usize
+                        }
+                        Arg::Output(index) => self.plan.outputs[index].n_bytes(),
+                        _ => return None,
+                    };
+                    Some((parameter, DevicePtr(self.launches[step].params[parameter]), n_bytes))
+                })
+                .collect();
+            let before = self.read_places(&places)?;
+            let launch = &self.launches[step];
+            self.device.launch(launch).map_err(|source| RunError::Step { step, source })?;
+            self.device.synchronize()?;
+            let after = self.read_places(&places)?;
+            for (&(parameter, ..), (before, after)) in places.iter().zip(before.iter().zip(&after))
+            {
+                if before != after {
+                    observe(step, parameter, after);
+                }
+            }
+        }
+        self.read_outputs()
+    }
+
+    fn read_places(
+        &mut self,
+        places: &[(usize, DevicePtr, usize)],
+    ) -> Result<Vec<Vec<u8>>, RunError> {
+        let mut all = Vec::with_capacity(places.len());
+        for &(_, ptr, n_bytes) in places {
+            let mut bytes = vec![0; n_bytes];
+            self.device.read(ptr, &mut bytes)?;
+            all.push(bytes);
+        }
+        Ok(all)
+    }
+
     /// Makes kernels read input `index` from `source`, memory of the device that holds as many bytes, in
     /// place of the session's own, which [`write_inputs`](Self::write_inputs) still writes. An output that
     /// is a copy of the input stays one of the session's own.

@@ -4,11 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod agents;
+#[allow(dead_code, reason = "shared with the tests of import")]
+#[path = "../tests/import/build.rs"]
+mod build;
+mod check;
 mod evidence;
 mod hardware;
 mod kill9;
 mod predicted;
 mod programs;
+mod reference;
 mod rules;
 mod tutorial;
 
