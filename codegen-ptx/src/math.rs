@@ -266,8 +266,11 @@ fn fmod(b: &mut Builder, x: Val, y: Val) -> Val {
     let zero = if b.ty(x) == Scalar::F64 { b.f64(0.0) } else { b.f32(0.0) };
     let negative = b.lt(quotient, zero);
     let whole = b.select(negative, up, down);
+    // Of a smaller dividend all is left, also beside an infinity.
+    let none = b.compare(CompareOp::Eq, whole, zero);
     let whole = b.neg(whole);
-    b.fma(whole, y, x)
+    let rest = b.fma(whole, y, x);
+    b.select(none, x, rest)
 }
 
 /// `c₀ + c₁·x + c₂·x² + …`

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How the bits of an element are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DTypeClass {
-    /// IEEE or fp8 floating point.
+    /// Floating point: IEEE, or of 8 or 4 bits (OCP, and the FNUZ variants).
     Float,
     /// Two's complement.
     Signed,
@@ -61,21 +61,27 @@ dtypes! {
     BF16      "bf16"    16    Float     16;
     F8E4M3    "f8e4m3"  8     Float     17;
     F8E5M2    "f8e5m2"  8     Float     19;
+    F8E4M3FNUZ "f8e4m3fnuz" 8  Float     18;
+    F8E5M2FNUZ "f8e5m2fnuz" 8  Float     20;
+    F8E8M0    "f8e8m0"  8     Float     24;
+    F4E2M1    "f4e2m1"  4     Float     23;
     I64       "i64"     64    Signed    7;
     I32       "i32"     32    Signed    6;
     I16       "i16"     16    Signed    5;
     I8        "i8"      8     Signed    3;
     I4        "i4"      4     Signed    22;
+    I2        "i2"      2     Signed    26;
     U64       "u64"     64    Unsigned  13;
     U32       "u32"     32    Unsigned  12;
     U16       "u16"     16    Unsigned  4;
     U8        "u8"      8     Unsigned  2;
     U4        "u4"      4     Unsigned  21;
+    U2        "u2"      2     Unsigned  25;
     Bool      "bool"    8     Bool      9;
 }
 
 impl DType {
-    /// Bytes that `n_elems` elements take; 4-bit types pack two per byte, the first in the low half.
+    /// Bytes that `n_elems` elements take; types of 4 and 2 bits are packed, the first in the lowest bits.
     pub const fn bytes_for(self, n_elems: usize) -> usize {
         (n_elems * self.bits()).div_ceil(8)
     }

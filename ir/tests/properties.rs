@@ -39,8 +39,10 @@ impl Random {
             if dtype == DType::Bool { random as u8 & 1 } else { random as u8 }
         };
         let mut bytes: Vec<u8> = (0..n_bytes).map(&mut byte).collect();
-        if dtype.bits() == 4 && extents.iter().product::<usize>() % 2 == 1 {
-            *bytes.last_mut().unwrap() &= 15;
+        // Bits behind the last element are 0.
+        let n_used = extents.iter().product::<usize>() * dtype.bits() % 8;
+        if n_used != 0 {
+            *bytes.last_mut().unwrap() &= (1 << n_used) - 1;
         }
         Tensor::new(dtype, extents, bytes)
     }

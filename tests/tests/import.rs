@@ -15,6 +15,8 @@ mod real;
 mod refusals;
 #[path = "import/survey.rs"]
 mod survey;
+#[path = "import/trees.rs"]
+mod trees;
 
 use build::Build;
 use build::{assert_near, count, float, int, ints, model, ops_of, single, string};

@@ -32,7 +32,18 @@ impl Unit {
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => Unit::B16,
             DType::U8 | DType::Bool => Unit::U8,
             DType::I8 => Unit::S8,
-            DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 | DType::U32 | DType::U64 => {
+            DType::F8E4M3
+            | DType::F8E5M2
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2FNUZ
+            | DType::F8E8M0
+            | DType::F4E2M1
+            | DType::I4
+            | DType::U4
+            | DType::I2
+            | DType::U2
+            | DType::U32
+            | DType::U64 => {
                 return None;
             }
         })

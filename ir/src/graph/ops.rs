@@ -101,7 +101,7 @@ ops! {
     Round         "round"        1     Map      []                             infer::float,      |a, _, t| eval::map_float(a, t, f64::round_ties_even);
     Not           "not"          1     Map      []                             infer::boolean,    |a, _, t| eval::map(a, t, |x| x, |x| i128::from(x == 0));
     IsNan         "isnan"        1     Map      []                             infer::predicate,  |a, _, t| eval::test(a, t, f64::is_nan);
-    Cast          "cast"         1     Map      [to: DType]                    infer::cast,       eval::cast; // Float to integer truncates and saturates, NaN gives 0.
+    Cast          "cast"         1     Map      [to: DType]                    infer::cast,       eval::cast; // Float to integer truncates and saturates (4 and 2 bits: wraps), NaN gives 0.
     Add           "add"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x + y, i128::wrapping_add);
     Sub           "sub"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x - y, i128::wrapping_sub);
     Mul           "mul"          2     Map      []                             infer::broadcast,  |a, _, t| eval::zip(a, t, |x, y| x * y, i128::wrapping_mul);

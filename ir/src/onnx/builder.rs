@@ -1,8 +1,8 @@
 //! Grows the graph that import makes: typed helpers that fold constants as they go.
 //!
 //! Invariants: an operator whose operands are all constants becomes a constant, unless its result is
-//! large and its operands are small (a large `Expand` of a scalar stays an `expand`); an operator that
-//! would change nothing is not added.
+//! large and its operands are small (a large `Expand` of a scalar stays an `expand`); so does one whose
+//! operands, or whose result, have no elements; an operator that would change nothing is not added.
 
 use super::error::{ImportError, OpError};
 use super::load::{Tensors, product};
@@ -120,6 +120,20 @@ impl Builder {
             return Err(OpError::TooLarge {
                 extents: ty.extents().iter().map(|&x| x as i64).collect(),
             });
+        }
+        let is_empty = |ty: &TensorType| ty.extents().contains(&0);
+        if is_empty(&ty) {
+            let empty = Tensor::new(ty.dtype, &ty.extents(), Vec::new());
+            return Ok(self.graph.constant(empty));
+        }
+        if !args.is_empty() && args.iter().all(|&arg| is_empty(self.ty(arg))) {
+            // A sum of nothing is known whatever the operand is.
+            let empty = |&arg: &Value| Tensor::new(self.dtype(arg), &self.extents(arg), Vec::new());
+            let known: Vec<Tensor> = args.iter().map(empty).collect();
+            let tensor = eval::fold(op, &attrs, &known.iter().collect::<Vec<_>>())?;
+            if tensor.bytes.len() <= FOLD_BYTES {
+                return Ok(self.graph.constant(tensor));
+            }
         }
         let known: Option<Vec<&Tensor>> = args.iter().map(|&arg| self.known(arg)).collect();
         if let Some(known) = known {
@@ -308,9 +322,18 @@ impl Builder {
     }
 
     pub(super) fn concat(&mut self, parts: &[Value], axis: usize) -> Result<Value, OpError> {
+        // Parts without elements add nothing, once their types have been checked.
+        let full = |part: &&Value| self.extents(**part).get(axis) != Some(&0);
+        let some: Vec<Value> = parts.iter().filter(full).copied().collect();
+        let attrs = vec![Attr::Int(axis as i64)];
+        if !some.is_empty() && some.len() < parts.len() {
+            let types: Vec<&TensorType> = parts.iter().map(|&part| self.ty(part)).collect();
+            infer::infer(Op::Concat, &Attrs(attrs.clone()), &types)?;
+            return self.concat(&some, axis);
+        }
         match parts {
             [one] => Ok(*one),
-            _ => self.apply(Op::Concat, vec![Attr::Int(axis as i64)], parts),
+            _ => self.apply(Op::Concat, attrs, parts),
         }
     }
 

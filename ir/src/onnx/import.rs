@@ -19,8 +19,9 @@ use super::{ImportOptions, Imported, ModelInfo};
 use crate::graph::NodeKind;
 use crate::{Graph, Value};
 
-/// Versions of the standard's operators that the handlers know.
-const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
+/// Versions of the standard's operators that the handlers know. Version 6 differs from 7 in how
+/// operands are broadcast, and rows that say 7 are for it too.
+const OPSETS: std::ops::RangeInclusive<i64> = 6..=28;
 
 /// How a tensor of strings is called, which only a host handles.
 const STRINGS: &str = "a tensor of strings";
@@ -404,7 +405,7 @@ impl Importer<'_> {
         };
         let opset =
             scope.opsets.get(domain).copied().unwrap_or(if domain == "ai.onnx" { 0 } else { 1 });
-        if opset < row.since {
+        if opset + i64::from(opset == 6) < row.since {
             let nearest = Some(format!("opset {} or later", row.since));
             return Err(OpError::Form { form: format!("`{op}` in opset {opset}"), nearest });
         }

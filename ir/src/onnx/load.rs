@@ -151,14 +151,23 @@ impl Tensors {
                 let wide: Vec<i64> = proto.uint64_data.iter().map(|&x| x as i64).collect();
                 Ok(Tensor::from_i64(dtype, &extents, &wide))
             }
-            // Half precision is stored as its bits; 4-bit types two to an entry, as in raw data.
+            // Half precision is stored as its bits; types of 4 and 2 bits are packed, a byte to an entry, as in raw data.
             DType::F16 | DType::BF16 => {
                 check(proto.int32_data.len(), n_elems, "values")?;
                 let bytes: Vec<u8> =
                     proto.int32_data.iter().flat_map(|&x| (x as u16).to_le_bytes()).collect();
                 Ok(Tensor::new(dtype, &extents, bytes))
             }
-            DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 => {
+            DType::F8E4M3
+            | DType::F8E5M2
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2FNUZ
+            | DType::F8E8M0
+            | DType::F4E2M1
+            | DType::I4
+            | DType::U4
+            | DType::I2
+            | DType::U2 => {
                 check(proto.int32_data.len(), needs, "values")?;
                 let bytes: Vec<u8> = proto.int32_data.iter().map(|&x| x as u8).collect();
                 Ok(Tensor::new(dtype, &extents, bytes))

@@ -10,12 +10,17 @@ mod control;
 mod elementwise;
 mod indexing;
 mod linear;
+mod loss;
 mod movement;
 mod normalize;
 mod quant;
 mod recurrent;
 mod reduce;
+mod regions;
 mod resize;
+mod selection;
+mod signal;
+mod trees;
 mod window;
 
 use super::builder::Builder;
@@ -110,6 +115,9 @@ pub(super) const TABLE: &[Row] = &[
     row("Sin", 7, elementwise::sin),
     row("Cos", 7, elementwise::cos),
     row("Tan", 7, elementwise::tan),
+    row("Atan", 7, elementwise::atan),
+    row("Asin", 7, elementwise::asin),
+    row("Acos", 7, elementwise::acos),
     row("Sinh", 9, elementwise::sinh),
     row("Cosh", 9, elementwise::cosh),
     row("Asinh", 9, elementwise::asinh),
@@ -138,6 +146,8 @@ pub(super) const TABLE: &[Row] = &[
     row("BitwiseOr", 18, elementwise::or),
     row("BitwiseXor", 18, elementwise::xor),
     row("BitwiseNot", 18, elementwise::bitwise_not),
+    row("BitShift", 11, elementwise::bit_shift),
+    row("BitCast", 26, elementwise::bit_cast),
     row("Equal", 7, elementwise::equal),
     row("Less", 7, elementwise::less),
     row("LessOrEqual", 12, elementwise::less_or_equal),
@@ -161,6 +171,7 @@ pub(super) const TABLE: &[Row] = &[
     row("Mish", 18, elementwise::mish),
     row("Gelu", 20, elementwise::gelu),
     row("Swish", 24, elementwise::swish),
+    row("SwiGLU", 28, elementwise::swi_glu),
     row("Shrink", 9, elementwise::shrink),
     row("Clip", 7, elementwise::clip),
     microsoft("Gelu", elementwise::gelu),
@@ -181,6 +192,7 @@ pub(super) const TABLE: &[Row] = &[
     row("Pad", 7, movement::pad),
     row("DepthToSpace", 7, movement::depth_to_space),
     row("SpaceToDepth", 7, movement::space_to_depth),
+    row("CenterCropPad", 18, movement::center_crop_pad),
     row("ReverseSequence", 10, movement::reverse_sequence),
     // Indexing.
     row("Gather", 7, indexing::gather),
@@ -192,7 +204,14 @@ pub(super) const TABLE: &[Row] = &[
     row("OneHot", 9, indexing::one_hot),
     row("Trilu", 14, indexing::trilu),
     row("Compress", 9, indexing::compress),
-    row("GridSample", 16, resize::grid_sample),
+    row("GridSample", 16, regions::grid_sample),
+    row("AffineGrid", 20, regions::affine_grid),
+    row("RoiAlign", 10, regions::roi_align),
+    row("DeformConv", 19, regions::deform_conv),
+    row("TensorScatter", 24, indexing::tensor_scatter),
+    row("TfIdfVectorizer", 9, indexing::tf_idf),
+    row("Unique", 11, selection::unique),
+    row("NonMaxSuppression", 10, selection::non_max_suppression),
     row("Resize", 10, resize::resize),
     row("Upsample", 7, resize::upsample),
     // Constants and shapes.
@@ -203,6 +222,10 @@ pub(super) const TABLE: &[Row] = &[
     row("Range", 11, constants::range),
     row("NonZero", 9, constants::non_zero),
     row("EyeLike", 9, constants::eye_like),
+    row("HannWindow", 17, signal::hann_window),
+    row("HammingWindow", 17, signal::hamming_window),
+    row("BlackmanWindow", 17, signal::blackman_window),
+    row("MelWeightMatrix", 17, signal::mel_weight_matrix),
     // Reductions.
     row("ReduceSum", 7, reduce::sum),
     row("ReduceMean", 7, reduce::mean),
@@ -221,6 +244,7 @@ pub(super) const TABLE: &[Row] = &[
     row("LogSoftmax", 7, reduce::log_softmax),
     row("Hardmax", 7, reduce::hardmax),
     row("CumSum", 11, reduce::cum_sum),
+    row("CumProd", 26, reduce::cum_prod),
     row("GlobalAveragePool", 7, reduce::global_average_pool),
     row("GlobalMaxPool", 7, reduce::global_max_pool),
     row("GlobalLpPool", 7, reduce::global_lp_pool),
@@ -229,12 +253,17 @@ pub(super) const TABLE: &[Row] = &[
     row("Gemm", 7, linear::gemm),
     row("Einsum", 12, linear::einsum),
     microsoft("FusedMatMul", linear::fused_matmul),
+    row("Det", 11, signal::det),
+    row("DFT", 17, signal::dft),
+    row("STFT", 17, signal::stft),
     // Windows.
     row("Conv", 7, window::conv),
     row("ConvTranspose", 7, window::conv_transpose),
     row("MaxPool", 7, window::max_pool),
     row("AveragePool", 7, window::average_pool),
     row("LpPool", 7, window::lp_pool),
+    row("MaxUnpool", 9, window::max_unpool),
+    row("Col2Im", 18, window::col2im),
     row("CausalConvWithState", 27, window::causal_conv_with_state),
     // Normalisation.
     row("BatchNormalization", 7, normalize::batch),
@@ -250,10 +279,21 @@ pub(super) const TABLE: &[Row] = &[
     microsoft("SimplifiedLayerNormalization", normalize::rms),
     microsoft("SkipSimplifiedLayerNormalization", normalize::skip_rms),
     ml("Scaler", normalize::scaler),
+    ml("TreeEnsembleClassifier", trees::classifier),
+    ml("TreeEnsembleRegressor", trees::regressor),
+    ml("TreeEnsemble", trees::ensemble),
+    ml("Binarizer", trees::binarizer),
+    ml("ArrayFeatureExtractor", trees::feature_extractor),
+    ml("LinearRegressor", trees::linear_regressor),
+    ml("Normalizer", trees::normalizer),
+    // Losses.
+    row("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
+    row("SoftmaxCrossEntropyLoss", 12, loss::softmax_cross_entropy),
     // Attention.
     row("Attention", 23, attention::attention),
     row("RotaryEmbedding", 23, attention::rotary_embedding),
     row("LinearAttention", 27, attention::linear_attention),
+    Row { domain: "ai.onnx.preview", ..control("FlexAttention", 1, attention::flex_attention) },
     // Recurrent, unrolled.
     row("LSTM", 7, recurrent::lstm),
     row("GRU", 7, recurrent::gru),
@@ -272,6 +312,8 @@ pub(super) const TABLE: &[Row] = &[
     control("If", 7, control::branch),
     control("Loop", 7, control::unroll_loop),
     control("Scan", 9, control::unroll_scan),
+    row("OptionalHasElement", 15, constants::has_element),
+    row("OptionalGetElement", 15, elementwise::identity),
     row("SequenceEmpty", 11, control::sequence_empty),
     row("SequenceConstruct", 11, control::sequence_construct),
     row("SequenceInsert", 11, control::sequence_insert),

@@ -48,7 +48,16 @@ pub(super) fn descr(dtype: DType) -> Option<&'static str> {
         DType::U16 => "<u2",
         DType::U8 => "|u1",
         DType::Bool => "|b1",
-        DType::F8E4M3 | DType::F8E5M2 | DType::I4 | DType::U4 => return None,
+        DType::F8E4M3
+        | DType::F8E5M2
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2FNUZ
+        | DType::F8E8M0
+        | DType::F4E2M1
+        | DType::I4
+        | DType::U4
+        | DType::I2
+        | DType::U2 => return None,
     })
 }
 

@@ -191,18 +191,26 @@ pub(in crate::graph) fn select(args: &[&Array], _: &Attrs, ty: &TensorType) -> A
     )
 }
 
-/// Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to `bool` asks
+/// Float to integer truncates and saturates (types of 4 and 2 bits wrap, as the standard's tests have it),
+/// NaN gives 0; integer to integer wraps; to `bool` asks
 /// whether it is not 0; to a float rounds, whatever the [`Rounding`](super::Rounding).
 pub(in crate::graph) fn cast(args: &[&Array], _: &Attrs, ty: &TensorType) -> Array {
     let (from, to) = (args[0].dtype, ty.dtype);
     let data = match &args[0].data {
         Data::Float(data) if to.is_float() => {
             let mut data = data.clone();
+            if to.bits() <= 8 {
+                // A cast to such a type saturates, also from an infinity.
+                data.iter_mut().for_each(|x| *x = x.clamp(-f64::MAX, f64::MAX));
+            }
             round(to, &mut data);
             Data::Float(data)
         }
         Data::Float(data) if to == DType::Bool => {
             Data::Int(data.iter().map(|&x| i64::from(x != 0.0)).collect())
+        }
+        Data::Float(data) if to.bits() < 8 => {
+            Data::Int(data.iter().map(|&x| wrap(to, x as i128)).collect())
         }
         Data::Float(data) => Data::Int(data.iter().map(|&x| saturate(to, x)).collect()),
         Data::Int(data) if to == DType::F32 => {

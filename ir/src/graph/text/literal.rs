@@ -44,6 +44,9 @@ impl<'a> Elements<'a> {
     /// Whether all have the same bits.
     fn are_equal(&self) -> bool {
         match self {
+            Self::Float(tensor, data) if tensor.dtype.bits() < 8 => {
+                data.iter().all(|x| x.to_bits() == data[0].to_bits())
+            }
             Self::Float(tensor, _) => {
                 let width = tensor.dtype.bits() / 8;
                 tensor.bytes.chunks(width).all(|element| *element == tensor.bytes[..width])

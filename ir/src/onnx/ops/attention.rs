@@ -4,6 +4,7 @@ use crate::graph::Op;
 use crate::onnx::builder::Builder;
 use crate::onnx::call::{Call, Item, Outcome, one};
 use crate::onnx::error::OpError;
+use crate::onnx::import::{Importer, Scope};
 use crate::{DType, Value};
 
 use super::movement::swap;
@@ -55,7 +56,12 @@ fn share(b: &mut Builder, x: Value, n: usize) -> Result<Value, OpError> {
 /// Softmax over the last axis where a row that sees nothing is 0: a sum is at least 1 unless it is 0.
 fn masked_softmax(b: &mut Builder, scores: Value) -> Result<Value, OpError> {
     let max = b.reduce(Op::ReduceMax, scores, &[3], true)?;
-    let least = if b.dtype(scores) == DType::F16 { -65504.0 } else { f64::from(f32::MIN) };
+    // The least finite number: that of f32 is -inf in narrower types.
+    let least = match b.dtype(scores) {
+        DType::F16 => f64::from(half::f16::MIN),
+        DType::BF16 => f64::from(half::bf16::MIN),
+        _ => f64::from(f32::MIN),
+    };
     let max = b.with(Op::Max, max, least)?;
     let shifted = b.sub(scores, max)?;
     let exp = b.unary(Op::Exp, shifted)?;
@@ -64,15 +70,97 @@ fn masked_softmax(b: &mut Builder, scores: Value) -> Result<Value, OpError> {
     b.div(exp, sum)
 }
 
-/// `softmax(scale Q Kᵀ + mask) V`, grouped heads, caches joined in front, causal and softcap.
+/// Which keys each query may see, beside the mask: `[rows, columns]`, or `[B, 1, rows, columns]` where the
+/// number of valid keys is an operand. A query's own position is its row behind the keys that precede it.
+fn visible(
+    b: &mut Builder,
+    c: &Call,
+    [rows, columns]: [usize; 2],
+    past: usize,
+    valid: Option<Value>,
+) -> Result<Option<Value>, OpError> {
+    let causal = c.int("is_causal", 0)? != 0;
+    let (left, right) = (c.int("left_window_size", -1)?, c.int("right_window_size", -1)?);
+    let mut seen: Option<Value> = None;
+    let column = b.iota(&[1, columns], 1, DType::I64)?;
+    let valid = match valid {
+        None => None,
+        Some(valid) => {
+            let n = b.ty(valid).n_elems();
+            let valid = b.cast(valid, DType::I64)?;
+            Some(b.reshape(valid, &[n, 1, 1, 1])?)
+        }
+    };
+    let mut also = |b: &mut Builder, one: Value| -> Result<(), OpError> {
+        seen = Some(match seen {
+            Some(seen) => b.binary(Op::And, seen, one)?,
+            None => one,
+        });
+        Ok(())
+    };
+    if causal || left >= 0 || right >= 0 {
+        let row = b.iota(&[rows, 1], 0, DType::I64)?;
+        let row = match valid {
+            Some(valid) => {
+                let first = b.with(Op::Sub, valid, rows as f64)?;
+                b.add(row, first)?
+            }
+            None => b.with(Op::Add, row, past as f64)?,
+        };
+        if causal {
+            let one = b.binary(Op::Le, column, row)?;
+            also(b, one)?;
+        }
+        if left >= 0 {
+            let first = b.with(Op::Sub, row, left as f64)?;
+            let one = b.binary(Op::Le, first, column)?;
+            also(b, one)?;
+        }
+        if right >= 0 {
+            let last = b.with(Op::Add, row, right as f64)?;
+            let one = b.binary(Op::Le, column, last)?;
+            also(b, one)?;
+        }
+    }
+    if let Some(valid) = valid {
+        let one = b.binary(Op::Lt, column, valid)?;
+        also(b, one)?;
+    }
+    Ok(seen)
+}
+
+/// A mask may be shorter than the keys: what it does not mention is not seen.
+fn whole_mask(b: &mut Builder, mask: Value, columns: usize) -> Result<Value, OpError> {
+    let rank = b.rank(mask);
+    let short = rank.checked_sub(1).map_or(columns, |last| b.extents(mask)[last]);
+    if short >= columns || short == 1 {
+        return Ok(mask);
+    }
+    let (before, mut after) = (vec![0; rank], vec![0; rank]);
+    after[rank - 1] = columns - short;
+    if b.dtype(mask) != DType::Bool {
+        return b.pad(mask, &before, &after, "constant", f64::NEG_INFINITY);
+    }
+    let bytes = b.cast(mask, DType::U8)?;
+    let padded = b.pad(bytes, &before, &after, "constant", 0.0)?;
+    b.cast(padded, DType::Bool)
+}
+
+/// The element type of a softmax, where it is given.
+fn precision(c: &Call) -> Result<Option<DType>, OpError> {
+    let Some(code) = c.int_opt("softmax_precision")? else { return Ok(None) };
+    match i32::try_from(code).ok().and_then(DType::from_onnx).filter(|dtype| dtype.is_float()) {
+        Some(dtype) => Ok(Some(dtype)),
+        None => c.form(format!("softmax_precision {code}"), "floats"),
+    }
+}
+
+/// `softmax(scale Q Kᵀ + mask) V`, grouped heads, caches joined in front, causal, windows and softcap.
 pub(super) fn attention(b: &mut Builder, c: &Call) -> Outcome {
     let flat = b.rank(c.x(0)?) == 3;
     let q = heads(b, c, 0, c.x(0)?, "q_num_heads")?;
     let mut k = heads(b, c, 1, c.x(1)?, "kv_num_heads")?;
     let mut v = heads(b, c, 2, c.x(2)?, "kv_num_heads")?;
-    if c.opt(6)?.is_some() {
-        return c.form("nonpad_kv_seqlen", "a mask");
-    }
     let mut past = 0;
     if let (Some(past_k), Some(past_v)) = (c.opt(4)?, c.opt(5)?) {
         past = b.extents(past_k).get(2).copied().unwrap_or(0);
@@ -96,30 +184,38 @@ pub(super) fn attention(b: &mut Builder, c: &Call) -> Outcome {
         let tanh = b.unary(Op::Tanh, small)?;
         scores = b.with(Op::Mul, tanh, cap)?;
     }
+    let capped = scores;
     // Where nothing may be seen the score is -inf whatever it was: a NaN there must not spread.
     let low = b.scalar_like(q, f64::NEG_INFINITY);
-    let causal = c.int("is_causal", 0)? != 0;
-    if causal {
-        let row = b.iota(&[rows, 1], 0, DType::I64)?;
-        let row = b.with(Op::Add, row, past as f64)?;
-        let column = b.iota(&[1, columns], 1, DType::I64)?;
-        let seen = b.binary(Op::Le, column, row)?;
+    let seen = visible(b, c, [rows, columns], past, c.opt(6)?)?;
+    if let Some(seen) = seen {
         scores = b.select(seen, scores, low)?;
     }
     let mask = c.opt(3)?;
     if let Some(mask) = mask {
+        let mask = whole_mask(b, mask, columns)?;
         scores = match b.dtype(mask) {
             DType::Bool => b.select(mask, scores, low)?,
             _ => b.add(scores, mask)?,
         };
     }
-    if c.wants(3) && c.int("qk_matmul_output_mode", 0)? != 0 {
-        return c.form("this qk_matmul_output_mode", "mode 0");
+    let masked = scores;
+    let dtype = b.dtype(scores);
+    if let Some(precision) = precision(c)? {
+        scores = b.cast(scores, precision)?;
     }
-    let weights = if causal || mask.is_some() {
+    let weights = if seen.is_some() || mask.is_some() {
         masked_softmax(b, scores)?
     } else {
         softmax_at(b, scores, 3)?
+    };
+    let weights = b.cast(weights, dtype)?;
+    let shown = match c.int("qk_matmul_output_mode", 0)? {
+        0 => raw,
+        1 => capped,
+        2 => masked,
+        3 => weights,
+        other => return c.form(format!("qk_matmul_output_mode {other}"), "modes 0 to 3"),
     };
     let mut y = b.matmul(weights, v)?;
     if flat {
@@ -127,7 +223,53 @@ pub(super) fn attention(b: &mut Builder, c: &Call) -> Outcome {
         let moved = b.transpose(y, &[0, 2, 1, 3])?;
         y = b.reshape(moved, &[batch, rows, n * width])?;
     }
-    Ok([y, present_k, present_v, raw].map(Item::Tensor).to_vec())
+    Ok([y, present_k, present_v, shown].map(Item::Tensor).to_vec())
+}
+
+/// Attention whose scores and probabilities pass through subgraphs.
+pub(super) fn flex_attention(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -> Outcome {
+    let (q, k, v) = (c.x(0)?, c.x(1)?, c.x(2)?);
+    let [_, n, _, depth] = imp.b.extents(q)[..] else {
+        let found = imp.b.ty(q).to_string();
+        return Err(OpError::Operand { index: 0, found, expected: "rank 4".into() });
+    };
+    if imp.b.rank(k) != 4 || imp.b.rank(v) != 4 {
+        let found = imp.b.ty(k).to_string();
+        return Err(OpError::Operand { index: 1, found, expected: "rank 4".into() });
+    }
+    let b = &mut imp.b;
+    let (k, v) = (share(b, k, n)?, share(b, v, n)?);
+    let given = c.float("scale", 0.0)?;
+    let scale = if given == 0.0 { 1.0 / (depth as f64).sqrt() } else { given };
+    let dtype = b.dtype(q);
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let wide = precision(c)?.unwrap_or(wide);
+    let turned = swap(b, k, 2, 3)?;
+    let scaled = b.with(Op::Mul, q, scale)?;
+    let scores = b.matmul(scaled, turned)?;
+    let mut scores = b.cast(scores, wide)?;
+    let modify = |imp: &mut Importer<'_>, name: &'static str, x: Value| -> Result<Value, OpError> {
+        if !c.has(name) {
+            return Ok(x);
+        }
+        let path = format!("{}/{name}", c.path);
+        let results = imp.subgraph(c.graph(name)?, scope, &path, vec![x.into()])?;
+        imp.b.source = c.path.to_owned();
+        match results.first() {
+            Some(Item::Tensor(y)) if imp.b.ty(*y) == imp.b.ty(x) => Ok(*y),
+            Some(Item::Tensor(y)) => Err(OpError::Attribute {
+                name: name.to_owned(),
+                found: format!("a graph that returns {}", imp.b.ty(*y)),
+                expected: imp.b.ty(x).to_string(),
+            }),
+            _ => Err(OpError::Poisoned),
+        }
+    };
+    scores = modify(imp, "score_mod", scores)?;
+    let weights = masked_softmax(&mut imp.b, scores)?;
+    let weights = modify(imp, "prob_mod", weights)?;
+    let weights = imp.b.cast(weights, dtype)?;
+    one(imp.b.matmul(weights, v)?)
 }
 
 /// Pairs of elements turn by the angles of their position.

@@ -130,3 +130,13 @@ pub(super) fn eye_like(b: &mut Builder, c: &Call) -> Outcome {
     let on = b.binary(Op::Eq, shifted, column)?;
     one(b.cast(on, dtype)?)
 }
+
+/// Whether an optional is there: a tensor is, an operand that is left out is not.
+pub(super) fn has_element(b: &mut Builder, c: &Call) -> Outcome {
+    let there = match c.inputs.first() {
+        None | Some(None) => 0,
+        Some(Some(Item::Poison)) => return Err(OpError::Poisoned),
+        Some(Some(_)) => 1,
+    };
+    one(b.constant(Tensor::from_i64(crate::DType::Bool, &[], &[there])))
+}

@@ -1,7 +1,7 @@
 //! Operators whose result at an index depends on the operands at that index.
 
 use crate::graph::Op;
-use crate::onnx::builder::Builder;
+use crate::onnx::builder::{Builder, axis};
 use crate::onnx::call::{Call, Outcome, one};
 use crate::onnx::error::OpError;
 use crate::{DType, Value};
@@ -17,9 +17,25 @@ macro_rules! unaries {
 macro_rules! binaries {
     ($($name:ident $op:ident)+) => {$(
         pub(super) fn $name(b: &mut Builder, c: &Call) -> Outcome {
-            one(b.binary(Op::$op, c.x(0)?, c.x(1)?)?)
+            let (x, y) = operands(b, c)?;
+            one(b.binary(Op::$op, x, y)?)
         }
     )+};
+}
+
+/// Both operands. Before opset 7 the second is broadcast only on request, from a given axis.
+fn operands(b: &mut Builder, c: &Call) -> Result<(Value, Value), OpError> {
+    let (x, y) = (c.x(0)?, c.x(1)?);
+    if c.opset >= 7 || c.int("broadcast", 0)? == 0 {
+        return Ok((x, y));
+    }
+    let (x_rank, mut extents) = (b.rank(x), b.extents(y));
+    if let Some(at) = c.int_opt("axis")? {
+        let at = axis(at, x_rank)?;
+        let behind = x_rank.saturating_sub(at + extents.len());
+        extents.extend(std::iter::repeat_n(1, behind));
+    }
+    Ok((x, b.reshape(y, &extents)?))
 }
 
 unaries! {
@@ -32,7 +48,8 @@ binaries! {
 }
 
 pub(super) fn greater(b: &mut Builder, c: &Call) -> Outcome {
-    one(b.binary(Op::Lt, c.x(1)?, c.x(0)?)?)
+    let (x, y) = operands(b, c)?;
+    one(b.binary(Op::Lt, y, x)?)
 }
 
 pub(super) fn greater_or_equal(b: &mut Builder, c: &Call) -> Outcome {
@@ -55,6 +72,135 @@ pub(super) fn is_inf(b: &mut Builder, c: &Call) -> Outcome {
         (false, false) => return c.form("detecting neither infinity", "one of both"),
     }
     one(b.with(Op::Eq, x, f64::INFINITY)?)
+}
+
+/// The angle whose tangent is `x`: two half-angle steps bring the argument below tan(π/16), where the
+/// power series has twelve terms left of double precision.
+fn arc_tangent(b: &mut Builder, x: Value) -> Result<Value, OpError> {
+    let size = b.unary(Op::Abs, x)?;
+    let large = {
+        let unit = b.scalar_like(x, 1.0);
+        b.binary(Op::Lt, unit, size)?
+    };
+    let inverse = b.unary(Op::Recip, size)?;
+    let mut t = b.select(large, inverse, size)?;
+    for _ in 0..2 {
+        let square = b.mul(t, t)?;
+        let inner = b.with(Op::Add, square, 1.0)?;
+        let root = b.unary(Op::Sqrt, inner)?;
+        let below = b.with(Op::Add, root, 1.0)?;
+        t = b.div(t, below)?;
+    }
+    let square = b.mul(t, t)?;
+    let mut series = b.scalar_like(x, -1.0 / 23.0);
+    for k in (0..11).rev() {
+        let sign = if k % 2 == 0 { 1.0 } else { -1.0 };
+        series = b.mul(series, square)?;
+        series = b.with(Op::Add, series, sign / (2.0 * f64::from(k) + 1.0))?;
+    }
+    let quarter = b.mul(t, series)?;
+    let angle = b.with(Op::Mul, quarter, 4.0)?;
+    let right = b.scalar_like(x, std::f64::consts::FRAC_PI_2);
+    let rest = b.sub(right, angle)?;
+    let angle = b.select(large, rest, angle)?;
+    let minus = b.unary(Op::Neg, angle)?;
+    let negative = b.with(Op::Lt, x, 0.0)?;
+    b.select(negative, minus, angle)
+}
+
+pub(super) fn atan(b: &mut Builder, c: &Call) -> Outcome {
+    one(arc_tangent(b, c.x(0)?)?)
+}
+
+/// `atan(x / √(1 - x²))`; at ±1 the quotient is infinite.
+pub(super) fn asin(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let unit = b.scalar_like(x, 1.0);
+    let (up, down) = (b.add(unit, x)?, b.sub(unit, x)?);
+    let product = b.mul(up, down)?;
+    let root = b.unary(Op::Sqrt, product)?;
+    let ratio = b.div(x, root)?;
+    one(arc_tangent(b, ratio)?)
+}
+
+/// `2 atan(√((1 - x) / (1 + x)))`: exact at 1, where `π/2 - asin(x)` cancels.
+pub(super) fn acos(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let unit = b.scalar_like(x, 1.0);
+    let (up, down) = (b.add(unit, x)?, b.sub(unit, x)?);
+    let ratio = b.div(down, up)?;
+    let root = b.unary(Op::Sqrt, ratio)?;
+    let half = arc_tangent(b, root)?;
+    one(b.with(Op::Mul, half, 2.0)?)
+}
+
+/// Shifts by multiplying and dividing with a power of two from a table. A count outside of the width
+/// leaves only the sign.
+pub(super) fn bit_shift(b: &mut Builder, c: &Call) -> Outcome {
+    let (x, y) = (c.x(0)?, c.x(1)?);
+    let (dtype, y_dtype) = (b.dtype(x), b.dtype(y));
+    if dtype.is_float() || dtype == DType::Bool {
+        return c.form(format!("a shift of {dtype}"), "integers");
+    }
+    let signed = dtype.class() == crate::dtype::DTypeClass::Signed;
+    let bits = dtype.bits();
+    let powers: Vec<i64> = (0..bits).map(|i| 1i64.wrapping_shl(i as u32)).collect();
+    let powers = b.constant(crate::Tensor::from_i64(dtype, &[bits], &powers));
+    // A negative count is a large one here.
+    let most = b.constant(crate::Tensor::from_i64(y_dtype, &[], &[bits as i64 - 1]));
+    let mut outside = b.binary(Op::Lt, most, y)?;
+    if signed {
+        let zero = b.scalar(y_dtype, 0.0);
+        let negative = b.binary(Op::Lt, y, zero)?;
+        outside = b.binary(Op::Or, outside, negative)?;
+    }
+    let zero_count = b.scalar(y_dtype, 0.0);
+    let count = b.select(outside, zero_count, y)?;
+    let count = b.cast(count, DType::I64)?;
+    let power = b.gather(powers, count, 0)?;
+    let zero = b.scalar(dtype, 0.0);
+    match c.word("direction", "")?.as_str() {
+        "LEFT" => {
+            let shifted = b.mul(x, power)?;
+            one(b.select(outside, zero, shifted)?)
+        }
+        "RIGHT" if !signed => {
+            let shifted = b.div(x, power)?;
+            one(b.select(outside, zero, shifted)?)
+        }
+        "RIGHT" => {
+            // Of a negative number the complement is shifted: quotients round towards zero.
+            let ones = b.constant(crate::Tensor::from_i64(dtype, &[], &[-1]));
+            let negative = b.binary(Op::Lt, x, zero)?;
+            let sign = b.select(negative, ones, zero)?;
+            let size = b.binary(Op::Xor, x, sign)?;
+            let shifted = b.div(size, power)?;
+            let shifted = b.select(outside, zero, shifted)?;
+            one(b.binary(Op::Xor, shifted, sign)?)
+        }
+        other => c.form(format!("direction `{other}`"), "LEFT and RIGHT"),
+    }
+}
+
+/// The same bits as another type: of a constant.
+pub(super) fn bit_cast(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let code = c.int_opt("to")?.ok_or(OpError::MissingAttribute { name: "to" })?;
+    let Some(to) = i32::try_from(code).ok().and_then(DType::from_onnx) else {
+        return c.form(format!("element type {code}"), "numbers and booleans");
+    };
+    if to.bits() != b.dtype(x).bits() {
+        let (found, expected) = (to.to_string(), format!("a type as wide as {}", b.dtype(x)));
+        return Err(OpError::Attribute { name: "to".into(), found, expected });
+    }
+    let known =
+        b.known(x).ok_or_else(|| OpError::Dynamic { what: "what is reinterpreted".into() })?;
+    let mut bytes = known.bytes.clone();
+    if to == DType::Bool {
+        bytes = bytes.iter().map(|&byte| u8::from(byte != 0)).collect::<Vec<_>>().into();
+    }
+    let tensor = crate::Tensor::new(to, &known.extents.clone(), bytes);
+    one(b.constant(tensor))
 }
 
 pub(super) fn tan(b: &mut Builder, c: &Call) -> Outcome {
@@ -112,7 +258,7 @@ pub(super) fn atanh(b: &mut Builder, c: &Call) -> Outcome {
 /// Whole constant exponents up to 3 become products; others stay powers, because `x^0.5` and a square
 /// root differ at -0 and -∞.
 pub(super) fn pow(b: &mut Builder, c: &Call) -> Outcome {
-    let (x, y) = (c.x(0)?, c.x(1)?);
+    let (x, y) = operands(b, c)?;
     let keeps_shape = b.rank(y) <= b.rank(x);
     let exponent = b.known_scalar(y).filter(|_| keeps_shape && b.dtype(x).is_float());
     match exponent {
@@ -164,7 +310,7 @@ pub(super) fn cast(b: &mut Builder, c: &Call) -> Outcome {
     let code = c.int_opt("to")?.ok_or(OpError::MissingAttribute { name: "to" })?;
     let to = i32::try_from(code).ok().and_then(DType::from_onnx);
     match to {
-        Some(to) => one(b.cast(c.x(0)?, to)?),
+        Some(to) => one(cast_to(b, c, c.x(0)?, to)?),
         None => {
             c.form(format!("a cast to element type {code}"), "casts between numbers and booleans")
         }
@@ -173,7 +319,79 @@ pub(super) fn cast(b: &mut Builder, c: &Call) -> Outcome {
 
 pub(super) fn cast_like(b: &mut Builder, c: &Call) -> Outcome {
     let to = b.dtype(c.x(1)?);
-    one(b.cast(c.x(0)?, to)?)
+    one(cast_to(b, c, c.x(0)?, to)?)
+}
+
+/// A cast as the attributes say it: floats of 8 bits saturate unless `saturate` is 0, and E8M0 is rounded
+/// up unless `round_mode` says otherwise.
+pub(super) fn cast_to(b: &mut Builder, c: &Call, x: Value, to: DType) -> Result<Value, OpError> {
+    if to == DType::F8E8M0 && b.dtype(x) != to {
+        return cast_to_power(b, c, x);
+    }
+    let y = b.cast(x, to)?;
+    // What rounds to something beyond the largest finite number: from the middle between it and the next
+    // (behind the middle in E4M3, where the largest is even).
+    let (limit, beyond) = match to {
+        DType::F8E4M3 => (464.0, f64::NAN),
+        DType::F8E5M2 => (61440.0, f64::INFINITY),
+        DType::F8E4M3FNUZ => (248.0, f64::NAN),
+        DType::F8E5M2FNUZ => (61440.0, f64::NAN),
+        _ => return Ok(y),
+    };
+    if c.int("saturate", 1)? != 0 || !b.dtype(x).is_float() {
+        return Ok(y);
+    }
+    let wide = b.cast(x, DType::F32)?;
+    let size = b.unary(Op::Abs, wide)?;
+    let limit = b.scalar(DType::F32, limit);
+    let op = if to == DType::F8E4M3 { Op::Lt } else { Op::Le };
+    let over = b.binary(op, limit, size)?;
+    // From memory, as the bits of an infinity: a cast of one would saturate.
+    let special = |b: &mut Builder, x: f64| match x.is_infinite() {
+        true => {
+            let code = if x > 0.0 { 0x7c } else { 0xfc };
+            b.constant(crate::Tensor::new(to, &[], vec![code]))
+        }
+        false => b.scalar(to, x),
+    };
+    let (above, below) = (special(b, beyond), special(b, -beyond));
+    let negative = b.with(Op::Lt, wide, 0.0)?;
+    let special = b.select(negative, below, above)?;
+    b.select(over, special, y)
+}
+
+/// To a power of two: the core cast rounds to the nearest and ties up. The greatest power of two that is
+/// not above `x` is the one nearest to 3/4 of it.
+fn cast_to_power(b: &mut Builder, c: &Call, x: Value) -> Result<Value, OpError> {
+    let to = DType::F8E8M0;
+    let x = b.cast(x, DType::F32)?;
+    let mode = c.word("round_mode", "up")?;
+    let mut y = match mode.as_str() {
+        "nearest" => b.cast(x, to)?,
+        "up" | "down" => {
+            let small = b.with(Op::Mul, x, 0.75)?;
+            let power = b.cast(small, to)?;
+            let below = b.cast(power, DType::F32)?;
+            if mode == "down" {
+                power
+            } else {
+                let (inexact, above) = (b.binary(Op::Lt, below, x)?, b.with(Op::Mul, below, 2.0)?);
+                let up = b.select(inexact, above, below)?;
+                b.cast(up, to)?
+            }
+        }
+        other => return c.form(format!("round_mode `{other}`"), "up, down and nearest"),
+    };
+    if c.int("saturate", 1)? == 0 {
+        let (low, high) =
+            (b.scalar(DType::F32, 2f64.powi(-127)), b.scalar(DType::F32, 2f64.powi(127)));
+        let (below, above) = (b.binary(Op::Lt, x, low)?, b.binary(Op::Lt, high, x)?);
+        let nan = b.scalar(to, f64::NAN);
+        for outside in [below, above] {
+            y = b.select(outside, nan, y)?;
+        }
+    }
+    Ok(y)
 }
 
 pub(super) fn identity(_: &mut Builder, c: &Call) -> Outcome {
@@ -189,7 +407,14 @@ pub(super) fn dropout(b: &mut Builder, c: &Call) -> Outcome {
     if let Some(training) = c.opt(2)?
         && b.known_ints(training, "`training_mode`")?.first() == Some(&1)
     {
-        return c.form("training mode", "inference");
+        // With ratio 0 nothing is drawn.
+        let ratio = match c.opt(1)? {
+            Some(ratio) => b.known_floats(ratio, "`ratio`")?.first().copied().unwrap_or(0.5),
+            None => 0.5,
+        };
+        if ratio != 0.0 {
+            return c.form("training mode, which is random,", "inference");
+        }
     }
     let mut results = vec![x.into()];
     if c.wants(1) {
@@ -215,7 +440,11 @@ pub(super) fn leaky_relu(b: &mut Builder, c: &Call) -> Outcome {
 }
 
 pub(super) fn prelu(b: &mut Builder, c: &Call) -> Outcome {
-    let (x, slope) = (c.x(0)?, c.x(1)?);
+    let (x, mut slope) = (c.x(0)?, c.x(1)?);
+    // Before opset 7 a list is per channel.
+    if c.opset < 7 && b.rank(x) > 1 && b.ty(slope).n_elems() > 1 {
+        slope = b.channels(slope, b.rank(x))?;
+    }
     let scaled = b.mul(x, slope)?;
     where_negative(b, x, scaled)
 }
@@ -312,6 +541,12 @@ pub(super) fn silu(b: &mut Builder, x: Value, alpha: f64) -> Result<Value, OpErr
 
 pub(super) fn swish(b: &mut Builder, c: &Call) -> Outcome {
     one(silu(b, c.x(0)?, c.float("alpha", 1.0)?)?)
+}
+
+/// `swish(a) * b`.
+pub(super) fn swi_glu(b: &mut Builder, c: &Call) -> Outcome {
+    let gate = silu(b, c.x(0)?, c.float("alpha", 1.0)?)?;
+    one(b.mul(gate, c.x(1)?)?)
 }
 
 pub(super) fn quick_gelu(b: &mut Builder, c: &Call) -> Outcome {

@@ -108,6 +108,9 @@ pub(super) fn gather_nd(b: &mut Builder, c: &Call) -> Outcome {
     one(b.gather(rows, sum, 0)?)
 }
 
+/// More updates of one position are not unrolled.
+const MAX_ROUNDS: usize = 256;
+
 /// Writes at positions known at import: a gather from the data and the updates side by side. `targets`
 /// holds, for each element (or row) of the updates, the element (or row) of the data that it replaces.
 fn scatter(
@@ -134,7 +137,32 @@ fn scatter(
         other => return c.form(format!("reduction `{other}`"), "none, add, mul, max and min"),
     };
     if op.is_some() && !distinct {
-        return c.form("a reduction at repeated positions", "distinct positions");
+        // One round for the first update of each position, one for the second, and so on.
+        let mut rounds: Vec<Vec<usize>> = Vec::new();
+        let mut n_seen = std::collections::BTreeMap::new();
+        for (i, &target) in targets.iter().enumerate() {
+            let round = n_seen.entry(target).or_insert(0usize);
+            if rounds.len() == *round {
+                rounds.push(Vec::new());
+            }
+            rounds[*round].push(i);
+            *round += 1;
+        }
+        if rounds.len() > MAX_ROUNDS {
+            return c.form(
+                format!("a reduction of {} updates at one position", rounds.len()),
+                "at most 256",
+            );
+        }
+        let mut data = data;
+        for round in rounds {
+            let rows: Vec<i64> = round.iter().map(|&i| i as i64).collect();
+            let rows = b.ints(&rows);
+            let some = b.gather(updates, rows, 0)?;
+            let targets: Vec<usize> = round.iter().map(|&i| targets[i]).collect();
+            data = scatter(b, c, data, some, &targets)?;
+        }
+        return Ok(data);
     }
     // Of several writes to one position the last stays.
     let mut from: Vec<i64> = (0..n as i64).collect();
@@ -297,4 +325,140 @@ pub(super) fn compress(b: &mut Builder, c: &Call) -> Outcome {
         (0..extent.min(condition.len())).filter(|&i| condition[i] != 0).map(|i| i as i64).collect();
     let kept = b.ints(&kept);
     one(b.gather(x, kept, at)?)
+}
+
+/// Rows of a cache along its sequence, from each batch's own position on.
+pub(super) fn tensor_scatter(b: &mut Builder, c: &Call) -> Outcome {
+    let (cache, update) = (c.x(0)?, c.x(1)?);
+    let (to, from) = (b.extents(cache), b.extents(update));
+    let rank = to.len();
+    let at = axis(c.int("axis", -2)?, rank)?;
+    let fits = from.len() == rank && at > 0 && (0..rank).all(|i| i == at || from[i] == to[i]);
+    if !fits || from[at] > to[at] || from[at] == 0 {
+        let expected = format!("rows of {} along axis {at}", b.ty(cache));
+        return Err(OpError::Operand { index: 1, found: b.ty(update).to_string(), expected });
+    }
+    let mut ones = vec![1; rank];
+    ones[at] = to[at];
+    let mut place = b.iota(&ones, at, DType::I64)?;
+    if let Some(starts) = c.opt(2)? {
+        let starts = b.cast(starts, DType::I64)?;
+        let mut column = vec![1; rank];
+        column[0] = to[0];
+        let starts = b.reshape(starts, &column)?;
+        place = b.sub(place, starts)?;
+    }
+    match c.word("mode", "linear")?.as_str() {
+        "linear" => (),
+        "circular" => place = b.with(Op::Mod, place, to[at] as f64)?,
+        other => return c.form(format!("mode `{other}`"), "linear and circular"),
+    }
+    let limit = b.constant(Tensor::i64(&[], &[from[at] as i64]));
+    let zero = b.constant(Tensor::i64(&[], &[0]));
+    let (from_start, to_end) = (b.binary(Op::Le, zero, place)?, b.binary(Op::Lt, place, limit)?);
+    let written = b.binary(Op::And, from_start, to_end)?;
+    let row = b.select(written, place, zero)?;
+    let index = linear(b, &to, &row_major_strides(&from), at, row)?;
+    let flat = b.reshape(update, &[from.iter().product()])?;
+    let value = b.gather(flat, index, 0)?;
+    one(b.select(written, value, cache)?)
+}
+
+/// Counts of n-grams of integers: for each of the pool, at how many places it is.
+pub(super) fn tf_idf(b: &mut Builder, c: &Call) -> Outcome {
+    /// Comparisons of a position with an element of an n-gram.
+    const MAX_TESTS: usize = 1 << 14;
+    let x = c.x(0)?;
+    let (rows, width) = match b.extents(x)[..] {
+        [width] => (None, width),
+        [rows, width] => (Some(rows), width),
+        _ => {
+            let expected = "rank 1 or 2".into();
+            return Err(OpError::Operand { index: 0, found: b.ty(x).to_string(), expected });
+        }
+    };
+    let Some(pool) = c.ints("pool_int64s")? else {
+        return c.form("a pool of strings", "a pool of integers");
+    };
+    let list = |name: &'static str| c.ints(name)?.ok_or(OpError::MissingAttribute { name });
+    let (starts, places) = (list("ngram_counts")?, list("ngram_indexes")?);
+    let size = |name: &'static str| -> Result<usize, OpError> {
+        let found = c.int_opt(name)?.ok_or(OpError::MissingAttribute { name })?;
+        Ok(usize::try_from(found).unwrap_or(0).min(1 << 16))
+    };
+    let (least, most, skips) =
+        (size("min_gram_length")?, size("max_gram_length")?, size("max_skip_count")?);
+    let mode = c.word("mode", "TF")?;
+    let weights = c.floats("weights")?;
+    let wrong = || OpError::Attribute {
+        name: "pool_int64s".into(),
+        found: "a pool that does not fit".into(),
+        expected: "one index and weight per n-gram".into(),
+    };
+    let flat = b.reshape(x, &[rows.unwrap_or(1), width])?;
+    let n_out = places.iter().copied().max().unwrap_or(-1) + 1;
+    let n_out = usize::try_from(n_out).ok().filter(|&n| n < 1 << 24).ok_or_else(wrong)?;
+    let mut columns: Vec<Option<Value>> = vec![None; n_out];
+    let (mut gram, mut n_tests) = (0, 0);
+    for length in 1..=starts.len() {
+        let bound =
+            |i: usize| starts.get(i).map_or(pool.len(), |&at| usize::try_from(at).unwrap_or(0));
+        let some = pool.get(bound(length - 1)..bound(length)).ok_or_else(wrong)?;
+        for ids in some.chunks_exact(length) {
+            let place =
+                places.get(gram).and_then(|&at| usize::try_from(at).ok()).ok_or_else(wrong)?;
+            let weight =
+                weights.as_ref().map_or(Ok(1.0), |all| all.get(gram).copied().ok_or_else(wrong))?;
+            gram += 1;
+            if length < least || length > most {
+                continue;
+            }
+            let mut count: Option<Value> = None;
+            // A single element has no gaps.
+            for gap in 1..=(if length == 1 { 1 } else { skips + 1 }) {
+                let Some(n) = width.checked_sub((length - 1) * gap).filter(|&n| n > 0) else {
+                    break;
+                };
+                n_tests += length;
+                if n_tests > MAX_TESTS {
+                    return c.form(format!("a pool of {} numbers", pool.len()), "a smaller one");
+                }
+                let mut all: Option<Value> = None;
+                for (i, &id) in ids.iter().enumerate() {
+                    let part = b.narrow(flat, 1, i * gap, n)?;
+                    let id = b.constant(Tensor::from_i64(b.dtype(x), &[], &[id]));
+                    let equal = b.binary(Op::Eq, part, id)?;
+                    all = Some(match all {
+                        Some(all) => b.binary(Op::And, all, equal)?,
+                        None => equal,
+                    });
+                }
+                let found = b.cast(all.expect("an n-gram has elements"), DType::F32)?;
+                let found = b.reduce(Op::ReduceSum, found, &[1], true)?;
+                count = Some(match count {
+                    Some(count) => b.add(count, found)?,
+                    None => found,
+                });
+            }
+            let Some(mut count) = count else { continue };
+            if mode == "IDF" {
+                count = b.with(Op::Min, count, 1.0)?;
+            }
+            if mode != "TF" {
+                count = b.with(Op::Mul, count, weight)?;
+            }
+            columns[place] = Some(match columns[place] {
+                Some(other) => b.add(other, count)?,
+                None => count,
+            });
+        }
+    }
+    let zero = b.scalar(DType::F32, 0.0);
+    let none = b.expand(zero, &[rows.unwrap_or(1), 1])?;
+    let columns: Vec<Value> = columns.into_iter().map(|column| column.unwrap_or(none)).collect();
+    if columns.is_empty() {
+        return Err(wrong());
+    }
+    let y = b.concat(&columns, 1)?;
+    one(if rows.is_none() { b.reshape(y, &[n_out])? } else { y })
 }

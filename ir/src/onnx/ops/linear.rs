@@ -47,6 +47,8 @@ pub(super) fn gemm(b: &mut Builder, c: &Call) -> Outcome {
             });
         }
     }
+    // Before opset 7 the bias is broadcast on request; otherwise it has the result's shape.
+    c.int("broadcast", 0)?;
     if c.int("transA", 0)? != 0 {
         x = swap(b, x, 0, 1)?;
     }

@@ -351,7 +351,12 @@ pub(super) fn depth_to_space(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn space_to_depth(b: &mut Builder, c: &Call) -> Outcome {
     let (x, e, size) = blocks(b, c)?;
     let split = b.reshape(x, &[e[0], e[1], e[2] / size, size, e[3] / size, size])?;
-    let moved = b.transpose(split, &[0, 3, 5, 1, 2, 4])?;
+    let perm = match c.word("mode", "DCR")?.as_str() {
+        "DCR" => [0, 3, 5, 1, 2, 4],
+        "CRD" => [0, 1, 3, 5, 2, 4],
+        other => return c.form(format!("mode `{other}`"), "DCR and CRD"),
+    };
+    let moved = b.transpose(split, &perm)?;
     one(b.reshape(
         moved,
         &[e[0], e[1].saturating_mul(size * size).min(1 << 40), e[2] / size, e[3] / size],
@@ -390,4 +395,32 @@ pub(super) fn swap(b: &mut Builder, x: Value, i: usize, j: usize) -> Result<Valu
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.swap(i, j);
     b.transpose(x, &perm)
+}
+
+/// Cuts or pads around the centre; an odd element is cut in front and padded behind.
+pub(super) fn center_crop_pad(b: &mut Builder, c: &Call) -> Outcome {
+    let mut x = c.x(0)?;
+    let wanted = b.known_ints(c.x(1)?, "`shape`")?;
+    let rank = b.rank(x);
+    let on = match c.ints("axes")? {
+        Some(on) => on.iter().map(|&i| axis(i, rank)).collect::<Result<Vec<_>, _>>()?,
+        None => (0..rank).collect(),
+    };
+    if on.len() != wanted.len() {
+        let (found, expected) = (format!("{wanted:?}"), format!("{} extents", on.len()));
+        return Err(OpError::Operand { index: 1, found, expected });
+    }
+    let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
+    for (&at, &to) in on.iter().zip(&wanted) {
+        let from = b.extents(x)[at];
+        let to = usize::try_from(to).ok().filter(|&n| n < 1 << 31);
+        let to = to.ok_or_else(|| OpError::TooLarge { extents: wanted.clone() })?;
+        if to < from {
+            x = b.narrow(x, at, (from - to) / 2, to)?;
+        } else {
+            before[at] = (to - from) / 2;
+            after[at] = to - from - before[at];
+        }
+    }
+    one(b.pad(x, &before, &after, "constant", 0.0)?)
 }

@@ -8,8 +8,11 @@ use crate::{DType, Tensor, Value};
 
 /// `x * scale + shift` with both folded from the statistics, in f64 where they are known.
 pub(super) fn batch(b: &mut Builder, c: &Call) -> Outcome {
-    if c.int("training_mode", 0)? != 0 || c.wants(1) {
-        return c.form("training mode", "inference");
+    if c.int("training_mode", 0)? != 0 {
+        return training(b, c);
+    }
+    if c.wants(1) {
+        return c.form("running statistics as results", "`training_mode`");
     }
     if c.int("spatial", 1)? == 0 {
         return c.form("statistics per element (`spatial` 0)", "statistics per channel");
@@ -32,6 +35,32 @@ pub(super) fn batch(b: &mut Builder, c: &Call) -> Outcome {
     let (scale, shift) = (b.channels(scale, rank)?, b.channels(shift, rank)?);
     let scaled = b.mul(x, scale)?;
     one(b.add(scaled, shift)?)
+}
+
+/// Statistics of the operand itself, and the running ones moved towards them.
+fn training(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let rank = b.rank(x);
+    let on: Vec<usize> = (0..rank).filter(|&axis| axis != 1).collect();
+    let mean = b.mean(x, &on, true)?;
+    let centred = b.sub(x, mean)?;
+    let square = b.mul(centred, centred)?;
+    let variance = b.mean(square, &on, true)?;
+    let padded = b.with(Op::Add, variance, c.float("epsilon", 1e-5)?)?;
+    let deviation = b.unary(Op::Sqrt, padded)?;
+    let y = b.div(centred, deviation)?;
+    let (scale, shift) = (b.channels(c.x(1)?, rank)?, b.channels(c.x(2)?, rank)?);
+    let y = b.mul(y, scale)?;
+    let mut results = vec![b.add(y, shift)?.into()];
+    let momentum = c.float("momentum", 0.9)?;
+    for (i, now) in [(3, mean), (4, variance)] {
+        let n = b.ty(now).n_elems();
+        let now = b.reshape(now, &[n])?;
+        let kept = b.with(Op::Mul, c.x(i)?, momentum)?;
+        let moved = b.with(Op::Mul, now, 1.0 - momentum)?;
+        results.push(b.add(kept, moved)?.into());
+    }
+    Ok(results)
 }
 
 /// `(x - mean) / sqrt(variance + epsilon)` over `on`, with the mean and the inverse deviation.

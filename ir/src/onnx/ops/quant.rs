@@ -74,14 +74,29 @@ pub(super) fn quantize(b: &mut Builder, c: &Call) -> Outcome {
             None => return c.form(format!("element type {code}"), "integers of 4 to 16 bits"),
         },
     };
-    if to.is_float() {
-        return c.form(format!("quantisation to {to}"), "integers of 4 to 16 bits");
-    }
     let scale_of = parameter(b, c, x, scale)?;
     let zero = zero.map(|zero| parameter(b, c, x, zero)).transpose()?;
-    let dtype = b.dtype(scale_of);
-    let x = b.cast(x, dtype)?;
-    let scaled = b.div(x, scale_of)?;
+    let dtype = match c.int("precision", 0)? {
+        0 => b.dtype(scale_of),
+        code => {
+            match i32::try_from(code).ok().and_then(DType::from_onnx).filter(|it| it.is_float()) {
+                Some(dtype) => dtype,
+                None => return c.form(format!("precision {code}"), "floats"),
+            }
+        }
+    };
+    let (x, scale_of) = (b.cast(x, dtype)?, b.cast(scale_of, dtype)?);
+    let mut scaled = b.div(x, scale_of)?;
+    if to.is_float() {
+        // The zero point only names the type, unless it is not zero.
+        if let Some(zero) = zero.filter(|&zero| {
+            b.known(zero).is_none_or(|known| known.to_f64().iter().any(|&z| z != 0.0))
+        }) {
+            let zero = b.cast(zero, dtype)?;
+            scaled = b.add(scaled, zero)?;
+        }
+        return one(super::elementwise::cast_to(b, c, scaled, to)?);
+    }
     one(saturate(b, scaled, zero, to)?)
 }
 
@@ -90,6 +105,15 @@ pub(super) fn dequantize(b: &mut Builder, c: &Call) -> Outcome {
     let scale = parameter(b, c, x, scale)?;
     let dtype = b.dtype(scale);
     let mut y = b.cast(x, dtype)?;
+    let to = match c.int("output_dtype", 0)? {
+        0 => dtype,
+        code => {
+            match i32::try_from(code).ok().and_then(DType::from_onnx).filter(|it| it.is_float()) {
+                Some(to) => to,
+                None => return c.form(format!("output_dtype {code}"), "floats"),
+            }
+        }
+    };
     if let Some(zero) = zero {
         let zero = parameter(b, c, x, zero)?;
         if b.known(zero).is_none_or(|known| known.to_f64().iter().any(|&z| z != 0.0)) {
@@ -97,7 +121,8 @@ pub(super) fn dequantize(b: &mut Builder, c: &Call) -> Outcome {
             y = b.sub(y, zero)?;
         }
     }
-    one(b.mul(y, scale)?)
+    let y = b.mul(y, scale)?;
+    one(b.cast(y, to)?)
 }
 
 /// A tensor as unsigned bytes with its scale and zero point, from its own range, which includes 0.

@@ -2,7 +2,7 @@
 
 use crate::graph::{Attr, Op};
 use crate::onnx::builder::{Builder, axes, axis, ints};
-use crate::onnx::call::{Call, Outcome, one};
+use crate::onnx::call::{Call, Item, Outcome, one};
 use crate::onnx::error::OpError;
 use crate::{DType, Value};
 
@@ -112,6 +112,59 @@ pub(super) fn arg_min(b: &mut Builder, c: &Call) -> Outcome {
     arg(b, c, Op::ArgMin)
 }
 
+/// No longer axis is sorted by comparing all pairs.
+const MAX_RANKED: usize = 1024;
+
+/// The first `k` of a short axis: the place of each element is the number of those before it.
+fn ranked(b: &mut Builder, c: &Call, x: Value, at: usize, k: usize) -> Outcome {
+    let largest = c.int("largest", 1)? != 0;
+    let (extents, dtype) = (b.extents(x), b.dtype(x));
+    let n = extents[at];
+    let rank = extents.len();
+    if k == 0 {
+        let none = b.narrow(x, at, 0, 0)?;
+        let indices = b.cast(none, DType::I64)?;
+        return Ok(vec![none.into(), indices.into()]);
+    }
+    // The axis twice: as it is, and as a new last one for the other of a pair.
+    let here = b.unsqueeze(x, rank)?;
+    let mut perm: Vec<usize> = (0..=rank).collect();
+    perm.swap(at, rank);
+    let there = b.transpose(here, &perm)?;
+    let (ahead, mut equal) = match largest {
+        true => (b.binary(Op::Lt, here, there)?, b.binary(Op::Eq, here, there)?),
+        false => (b.binary(Op::Lt, there, here)?, b.binary(Op::Eq, here, there)?),
+    };
+    let mut ones = vec![1; rank + 1];
+    ones[at] = n;
+    let i = b.iota(&ones, at, DType::I64)?;
+    ones.swap(at, rank);
+    let j = b.iota(&ones, rank, DType::I64)?;
+    let earlier = b.binary(Op::Lt, j, i)?;
+    equal = b.binary(Op::And, equal, earlier)?;
+    let before = b.binary(Op::Or, ahead, equal)?;
+    let before = b.cast(before, DType::I64)?;
+    let place = b.reduce(Op::ReduceSum, before, &[rank], false)?;
+    // The element whose place is `r`, for each `r`.
+    let place = b.unsqueeze(place, rank)?;
+    let mut last = vec![1; rank + 1];
+    last[rank] = k;
+    let wanted = b.iota(&last, rank, DType::I64)?;
+    let hit = b.binary(Op::Eq, place, wanted)?;
+    let zero = b.scalar(DType::I64, 0.0);
+    let found = b.select(hit, i, zero)?;
+    let indices = b.reduce(Op::ReduceSum, found, &[at], true)?;
+    let zero = b.scalar(dtype, 0.0);
+    let chosen = b.select(hit, here, zero)?;
+    let values = b.reduce(Op::ReduceSum, chosen, &[at], true)?;
+    let mut back = vec![Item::Poison; 0];
+    for found in [values, indices] {
+        let moved = b.transpose(found, &perm)?;
+        back.push(b.squeeze(moved, rank)?.into());
+    }
+    Ok(back)
+}
+
 /// The first few of an axis: each is found, then taken out of the next search.
 pub(super) fn top_k(b: &mut Builder, c: &Call) -> Outcome {
     /// More rounds than this are better sorted, and there is no sort.
@@ -120,6 +173,10 @@ pub(super) fn top_k(b: &mut Builder, c: &Call) -> Outcome {
     let at = axis(c.int("axis", -1)?, b.rank(x))?;
     let k = *b.known_ints(c.x(1)?, "`K`")?.first().ok_or(OpError::MissingInput { index: 1 })?;
     let extents = b.extents(x);
+    let few = (1..=MAX_ROUNDS).contains(&k) && b.dtype(x).is_float();
+    if !few && (0..=extents[at] as i64).contains(&k) && extents[at] <= MAX_RANKED {
+        return ranked(b, c, x, at, k as usize);
+    }
     if !(1..=MAX_ROUNDS).contains(&k) || k as usize > extents[at] || !b.dtype(x).is_float() {
         return c.form(
             format!("the first {k} of {}", b.ty(x)),
@@ -194,11 +251,18 @@ pub(super) fn softmax(b: &mut Builder, c: &Call) -> Outcome {
 }
 
 pub(super) fn log_softmax(b: &mut Builder, c: &Call) -> Outcome {
-    along(b, c, |b, x, at| {
-        let (shifted, _, sum) = shifted(b, x, at)?;
-        let log = b.unary(Op::Log, sum)?;
-        b.sub(shifted, log)
-    })
+    along(b, c, log_softmax_at)
+}
+
+/// The logarithm of a softmax over one axis.
+pub(super) fn log_softmax_at(b: &mut Builder, x: Value, at: usize) -> Result<Value, OpError> {
+    let rank = b.rank(x);
+    if at >= rank {
+        return Err(OpError::Axis { axis: at as i64, rank });
+    }
+    let (shifted, _, sum) = shifted(b, x, at)?;
+    let log = b.unary(Op::Log, sum)?;
+    b.sub(shifted, log)
 }
 
 /// 1 at the first maximum, 0 elsewhere.
@@ -252,6 +316,34 @@ pub(super) fn running_sum(
     if reverse { b.flip(y, at) } else { Ok(y) }
 }
 
+/// Products of what precedes, by doubling: after step `k` each element covers `2^k` of them.
+pub(super) fn cum_prod(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let at = *b.known_ints(c.x(1)?, "`axis`")?.first().ok_or(OpError::MissingInput { index: 1 })?;
+    let at = axis(at, b.rank(x))?;
+    let (exclusive, reverse) = (c.int("exclusive", 0)? != 0, c.int("reverse", 0)? != 0);
+    let extents = b.extents(x);
+    let n = extents[at];
+    let mut y = if reverse { b.flip(x, at)? } else { x };
+    // Shifted by some places, with ones in front.
+    let later = |b: &mut Builder, y: Value, by: usize| {
+        let kept = b.narrow(y, at, 0, n.saturating_sub(by))?;
+        let mut before = vec![0; extents.len()];
+        before[at] = by.min(n);
+        b.pad(kept, &before, &vec![0; extents.len()], "constant", 1.0)
+    };
+    if exclusive {
+        y = later(b, y, 1)?;
+    }
+    let mut by = 1;
+    while by < n {
+        let shifted = later(b, y, by)?;
+        y = b.mul(y, shifted)?;
+        by *= 2;
+    }
+    one(if reverse { b.flip(y, at)? } else { y })
+}
+
 fn spatial(b: &Builder, x: Value) -> Result<Vec<usize>, OpError> {
     match b.rank(x) {
         0..=2 => Err(OpError::Operand {
@@ -288,6 +380,12 @@ pub(super) fn global_lp_pool(b: &mut Builder, c: &Call) -> Outcome {
             let sum = b.reduce(Op::ReduceSum, square, &on, true)?;
             one(b.unary(Op::Sqrt, sum)?)
         }
-        p => c.form(format!("norm {p}"), "norms 1 and 2"),
+        p if p > 0 => {
+            let size = b.unary(Op::Abs, x)?;
+            let power = b.with(Op::Pow, size, p as f64)?;
+            let sum = b.reduce(Op::ReduceSum, power, &on, true)?;
+            one(b.with(Op::Pow, sum, 1.0 / p as f64)?)
+        }
+        p => c.form(format!("norm {p}"), "positive norms"),
     }
 }

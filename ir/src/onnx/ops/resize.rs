@@ -1,10 +1,11 @@
-//! Resampling: `Resize`, `Upsample`, `GridSample`.
+//! Resampling: `Resize` and `Upsample`. Forms that the core operator lacks (antialiasing, crops, samples
+//! outside left out) are products with a matrix of weights per axis.
 
 use crate::graph::{Attr, Op};
 use crate::onnx::builder::{Builder, axis, ints};
 use crate::onnx::call::{Call, Outcome, one};
 use crate::onnx::error::OpError;
-use crate::{DType, Value};
+use crate::{DType, Tensor, Value};
 
 /// Adds a resize, or a reshape where nothing changes. `scales` has one number per axis.
 fn resample(
@@ -108,12 +109,6 @@ pub(super) fn resize(b: &mut Builder, c: &Call) -> Outcome {
     } else {
         return c.form("neither scales nor sizes", "one of both");
     }
-    if c.int("antialias", 0)? != 0 && shape.iter().zip(&from).any(|(to, from)| to < from) {
-        return c.form("antialiasing", "antialias 0");
-    }
-    if c.int("exclude_outside", 0)? != 0 && c.word("mode", "nearest")? == "cubic" {
-        return c.form("exclude_outside", "exclude_outside 0");
-    }
     let mode = c.word("mode", "nearest")?;
     let transform = c.word(
         "coordinate_transformation_mode",
@@ -121,138 +116,186 @@ pub(super) fn resize(b: &mut Builder, c: &Call) -> Outcome {
     )?;
     let rounding =
         c.word("nearest_mode", if c.opset < 11 { "floor" } else { "round_prefer_floor" })?;
-    if !["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
-        .contains(&transform.as_str())
-    {
-        return c.form(
-            format!("coordinate transformation `{transform}`"),
-            "half_pixel, pytorch_half_pixel, align_corners and asymmetric",
-        );
-    }
     if !["nearest", "linear", "cubic"].contains(&mode.as_str()) {
         return c.form(format!("mode `{mode}`"), "nearest, linear and cubic");
     }
     let cubic = c.float("cubic_coeff_a", -0.75)?;
+    let antialias = c.int("antialias", 0)? != 0
+        && mode != "nearest"
+        && shape.iter().zip(&from).any(|(to, from)| to < from);
+    let exclude = c.int("exclude_outside", 0)? != 0 && mode == "cubic";
+    // Scales count as given: the positions of a result that was rounded down differ by the fraction.
+    let fractional = transform == "align_corners"
+        && !given_scales.is_empty()
+        && (0..rank).any(|at| f64::from(scales[at]) * from[at] as f64 != shape[at] as f64);
+    let plain = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+        .contains(&transform.as_str());
+    if !plain || antialias || exclude || fractional {
+        if !plain && !["half_pixel_symmetric", "tf_crop_and_resize"].contains(&transform.as_str()) {
+            return c
+                .form(format!("coordinate transformation `{transform}`"), "those of the standard");
+        }
+        let crop = match (transform.as_str(), c.opt(1)?) {
+            ("tf_crop_and_resize", Some(roi)) => b.known_floats(roi, "`roi`")?,
+            ("tf_crop_and_resize", None) => return Err(OpError::MissingInput { index: 1 }),
+            _ => vec![],
+        };
+        if transform == "tf_crop_and_resize" && crop.len() != 2 * on.len() {
+            return c.form(format!("a region of {} numbers", crop.len()), "two per axis");
+        }
+        let how = Axis {
+            mode: &mode,
+            transform: &transform,
+            rounding: &rounding,
+            cubic,
+            antialias,
+            exclude,
+        };
+        let mut y = x;
+        let mut outside: Option<Value> = None;
+        for (i, &at) in on.iter().enumerate() {
+            let scale = match given_scales.is_empty() {
+                true => shape[at] as f64 / from[at].max(1) as f64,
+                false => f64::from(scales[at]),
+            };
+            let region = crop.get(i).copied().zip(crop.get(i + on.len()).copied());
+            if region.is_none() && scale == 1.0 && shape[at] == from[at] {
+                continue;
+            }
+            let (next, out) = how.apply(b, c, y, at, shape[at], scale, region)?;
+            y = next;
+            if let Some(out) = out {
+                outside = Some(match outside {
+                    Some(outside) => b.binary(Op::Or, outside, out)?,
+                    None => out,
+                });
+            }
+        }
+        return match outside {
+            None => one(y),
+            Some(outside) => {
+                let value = b.scalar_like(y, c.float("extrapolation_value", 0.0)?);
+                one(b.select(outside, value, y)?)
+            }
+        };
+    }
     resample(b, x, &shape, &scales, [&mode, &transform, &rounding], cubic)
 }
 
-/// A sampled coordinate in pixels, before it is rounded.
-fn unnormalise(b: &mut Builder, g: Value, n: usize, align: bool) -> Result<Value, OpError> {
-    let up = b.with(Op::Add, g, 1.0)?;
-    if align {
-        return b.with(Op::Mul, up, (n as f64 - 1.0) / 2.0);
-    }
-    let wide = b.with(Op::Mul, up, n as f64 / 2.0)?;
-    b.with(Op::Sub, wide, 0.5)
+/// How positions along an axis are computed and weighted.
+struct Axis<'a> {
+    mode: &'a str,
+    transform: &'a str,
+    rounding: &'a str,
+    cubic: f64,
+    antialias: bool,
+    exclude: bool,
 }
 
-/// Reflects a coordinate into `[low, high]`.
-fn reflect(b: &mut Builder, x: Value, low: f64, high: f64) -> Result<Value, OpError> {
-    let range = high - low;
-    if range <= 0.0 {
-        return b.with(Op::Mul, x, 0.0);
+impl Axis<'_> {
+    /// Resamples axis `at` to `to`; where results are outside of a region, as a mask that broadcasts.
+    #[allow(clippy::too_many_arguments, reason = "one number each")]
+    fn apply(
+        &self,
+        b: &mut Builder,
+        c: &Call,
+        x: Value,
+        at: usize,
+        to: usize,
+        scale: f64,
+        region: Option<(f64, f64)>,
+    ) -> Result<(Value, Option<Value>), OpError> {
+        let mut extents = b.extents(x);
+        let n = extents[at];
+        if n == 0 || n.saturating_mul(to) > 1 << 24 {
+            return c.form(format!("an axis of {n} resampled to {to}"), "fewer elements");
+        }
+        let places: Vec<f64> =
+            (0..to).map(|i| self.source(i as f64, n as f64, to as f64, scale, region)).collect();
+        let last = n as f64 - 1.0;
+        let mask = region.is_some().then(|| {
+            let out: Vec<i64> =
+                places.iter().map(|&place| i64::from(place < 0.0 || place > last)).collect();
+            let mut shape = vec![1; extents.len()];
+            shape[at] = to;
+            b.constant(Tensor::from_i64(DType::Bool, &shape, &out))
+        });
+        if self.mode == "nearest" {
+            let index = |&place: &f64| {
+                let rounded = match self.rounding {
+                    "floor" => place.floor(),
+                    "ceil" => place.ceil(),
+                    "round_prefer_ceil" => (place + 0.5).floor(),
+                    _ => (place - 0.5).ceil(),
+                };
+                rounded.clamp(0.0, last) as i64
+            };
+            let indices: Vec<i64> = places.iter().map(index).collect();
+            let indices = b.ints(&indices);
+            return Ok((b.gather(x, indices, at)?, mask));
+        }
+        if !b.dtype(x).is_float() {
+            return c.form(format!("{} resampled with weights", b.ty(x)), "floats");
+        }
+        let mut weights = vec![0.0; n * to];
+        for (i, &place) in places.iter().enumerate() {
+            for (from, weight) in self.taps(place, n, scale) {
+                weights[from * to + i] += weight;
+            }
+        }
+        let weights = b.constant(Tensor::from_f64(b.dtype(x), &[n, to], &weights));
+        let (outer, inner): (usize, usize) =
+            (extents[..at].iter().product(), extents[at + 1..].iter().product());
+        let flat = b.reshape(x, &[outer, n, inner])?;
+        let turned = b.transpose(flat, &[0, 2, 1])?;
+        let product = b.matmul(turned, weights)?;
+        let back = b.transpose(product, &[0, 2, 1])?;
+        extents[at] = to;
+        Ok((b.reshape(back, &extents)?, mask))
     }
-    // A triangle wave: the distance from `low`, folded at every multiple of the range.
-    let shifted = b.with(Op::Sub, x, low)?;
-    let size = b.unary(Op::Abs, shifted)?;
-    let period = b.with(Op::Mod, size, 2.0 * range)?;
-    let mirrored = b.scalar_like(x, 2.0 * range);
-    let mirrored = b.sub(mirrored, period)?;
-    let folded = b.binary(Op::Min, period, mirrored)?;
-    b.with(Op::Add, folded, low)
-}
 
-/// Bilinear or nearest sampling of `[N, C, H, W]` at `[N, h, w, 2]`: gathers at computed positions, each
-/// weighted, and zero where it is outside.
-pub(super) fn grid_sample(b: &mut Builder, c: &Call) -> Outcome {
-    let (x, grid) = (c.x(0)?, c.x(1)?);
-    let ([n, channels, height, width], [grid_n, to_height, to_width, 2]) =
-        (&b.extents(x)[..], &b.extents(grid)[..])
-    else {
-        return c.form(format!("{} sampled at {}", b.ty(x), b.ty(grid)), "two spatial axes");
-    };
-    let (n, channels, height, width, to) =
-        (*n, *channels, *height, *width, [*to_height, *to_width]);
-    if *grid_n != n || height * width == 0 {
-        return c.form(format!("{} sampled at {}", b.ty(x), b.ty(grid)), "one batch extent");
-    }
-    let align = c.int("align_corners", 0)? != 0;
-    let mode = c.word("mode", "linear")?;
-    let padding = c.word("padding_mode", "zeros")?;
-    let linear = match mode.as_str() {
-        "linear" | "bilinear" => true,
-        "nearest" => false,
-        other => return c.form(format!("mode `{other}`"), "linear and nearest"),
-    };
-    if !["zeros", "border", "reflection"].contains(&padding.as_str()) {
-        return c.form(format!("padding `{padding}`"), "zeros, border and reflection");
-    }
-    let points = to[0] * to[1];
-    let mut corners = Vec::new();
-    // The last axis of the grid is (x, y): columns first.
-    for (i, extent) in [(1, height), (0, width)] {
-        let g = b.narrow(grid, 3, i, 1)?;
-        let g = b.reshape(g, &[n, points])?;
-        let mut at = unnormalise(b, g, extent, align)?;
-        let last = extent as f64 - 1.0;
-        if padding == "reflection" {
-            at = if align { reflect(b, at, 0.0, last)? } else { reflect(b, at, -0.5, last + 0.5)? };
-        }
-        if padding != "zeros" {
-            at = b.with(Op::Max, at, 0.0)?;
-            at = b.with(Op::Min, at, last)?;
-        }
-        let near = if linear { b.unary(Op::Floor, at)? } else { b.unary(Op::Round, at)? };
-        let mut options = vec![];
-        if linear {
-            let far = b.with(Op::Add, near, 1.0)?;
-            let to_far = b.sub(at, near)?;
-            let unit = b.scalar_like(at, 1.0);
-            let to_near = b.sub(unit, to_far)?;
-            options.extend([(near, Some(to_near)), (far, Some(to_far))]);
-        } else {
-            options.push((near, None));
-        }
-        let mut done = vec![];
-        for (place, weight) in options {
-            let (low, high) = (b.with(Op::Max, place, 0.0)?, b.scalar_like(place, last));
-            let clamped = b.binary(Op::Min, low, high)?;
-            let inside = b.binary(Op::Eq, clamped, place)?;
-            let index = b.cast(clamped, DType::I64)?;
-            done.push((index, inside, weight));
-        }
-        corners.push(done);
-    }
-    // One gather per corner from [N * H * W, C].
-    let moved = b.transpose(x, &[0, 2, 3, 1])?;
-    let rows = b.reshape(moved, &[n * height * width, channels])?;
-    let batch = b.iota(&[n, 1], 0, DType::I64)?;
-    let batch = b.with(Op::Mul, batch, (height * width) as f64)?;
-    let zero = b.scalar_like(x, 0.0);
-    let mut sum: Option<Value> = None;
-    for &(row, row_inside, row_weight) in &corners[0] {
-        for &(column, column_inside, column_weight) in &corners[1] {
-            let start = b.with(Op::Mul, row, width as f64)?;
-            let place = b.add(start, column)?;
-            let place = b.add(place, batch)?;
-            let mut value = b.gather(rows, place, 0)?;
-            if let (Some(row_weight), Some(column_weight)) = (row_weight, column_weight) {
-                let weight = b.mul(row_weight, column_weight)?;
-                let weight = b.unsqueeze(weight, 2)?;
-                value = b.mul(value, weight)?;
+    /// The position in an operand of extent `n` of position `at` of `to`.
+    fn source(&self, at: f64, n: f64, to: f64, scale: f64, region: Option<(f64, f64)>) -> f64 {
+        let wide = scale * n;
+        match (self.transform, region) {
+            ("align_corners", _) if wide == 1.0 => 0.0,
+            ("align_corners", _) => at * (n - 1.0) / (wide - 1.0),
+            ("asymmetric", _) => at / scale,
+            ("pytorch_half_pixel", _) if wide == 1.0 => -0.5,
+            ("tf_crop_and_resize", Some((start, end))) if to <= 1.0 => {
+                (start + end) * (n - 1.0) / 2.0
             }
-            if padding == "zeros" {
-                let inside = b.binary(Op::And, row_inside, column_inside)?;
-                let inside = b.unsqueeze(inside, 2)?;
-                value = b.select(inside, value, zero)?;
+            ("tf_crop_and_resize", Some((start, end))) => {
+                start * (n - 1.0) + at * (end - start) * (n - 1.0) / (wide - 1.0)
             }
-            sum = Some(match sum {
-                Some(sum) => b.add(sum, value)?,
-                None => value,
-            });
+            ("half_pixel_symmetric", _) => n / 2.0 * (1.0 - to / wide) + (at + 0.5) / scale - 0.5,
+            _ => (at + 0.5) / scale - 0.5,
         }
     }
-    let sum = sum.expect("there is a corner");
-    let sum = b.transpose(sum, &[0, 2, 1])?;
-    one(b.reshape(sum, &[n, channels, to[0], to[1]])?)
+
+    /// Elements and weights of a position: the kernel, widened to the distance of results if it is to
+    /// take part in all of them, normalised where that is needed.
+    fn taps(&self, place: f64, n: usize, scale: f64) -> Vec<(usize, f64)> {
+        let narrow = if self.antialias { scale.min(1.0) } else { 1.0 };
+        let (radius, a) = (if self.mode == "cubic" { 2.0 } else { 1.0 }, self.cubic);
+        let kernel = |d: f64| match (self.mode, d.abs()) {
+            ("cubic", d) if d <= 1.0 => ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0,
+            ("cubic", d) if d < 2.0 => ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a,
+            ("cubic", _) => 0.0,
+            (_, d) => (1.0 - d).max(0.0),
+        };
+        let reach = radius / narrow;
+        let (first, last) = ((place - reach).floor() as i64, (place + reach).ceil() as i64);
+        let inside = |at: i64| (0..n as i64).contains(&at);
+        let mut taps: Vec<(usize, f64)> = (first..=last)
+            .filter(|&at| inside(at) || !self.exclude)
+            .map(|at| (at.clamp(0, n as i64 - 1) as usize, kernel((at as f64 - place) * narrow)))
+            .filter(|&(_, weight)| weight != 0.0)
+            .collect();
+        if narrow < 1.0 || self.exclude {
+            let sum: f64 = taps.iter().map(|&(_, weight)| weight).sum();
+            taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
+        }
+        taps
+    }
 }

@@ -4,6 +4,7 @@ use crate::graph::{Attr, Op};
 use crate::onnx::builder::{Builder, ints};
 use crate::onnx::call::{Call, Outcome, one};
 use crate::onnx::error::OpError;
+use crate::shape::row_major_strides;
 use crate::{Tensor, Value};
 
 /// Where the windows of an operator lie, per spatial axis.
@@ -228,12 +229,191 @@ fn pool(b: &Builder, c: &Call, x: Value) -> Result<(Geometry, Geometry), OpError
 }
 
 pub(super) fn max_pool(b: &mut Builder, c: &Call) -> Outcome {
-    if c.wants(1) {
-        return c.form("the second result, indices,", "the pooled values");
-    }
     let x = c.x(0)?;
     let (_, g) = pool(b, c, x)?;
-    one(b.apply(Op::MaxPool, g.attrs(), &[x])?)
+    let y = b.apply(Op::MaxPool, g.attrs(), &[x])?;
+    if !c.wants(1) {
+        return one(y);
+    }
+    let indices = pooled_indices(b, c, x, &g)?;
+    Ok(vec![y.into(), indices.into()])
+}
+
+/// Where the maximum of each window is in the flat operand: each tap of the window against the best so far.
+fn pooled_indices(b: &mut Builder, c: &Call, x: Value, g: &Geometry) -> Result<Value, OpError> {
+    /// More taps are not unrolled.
+    const MAX_TAPS: usize = 256;
+    let from = b.extents(x);
+    let n = g.kernel.len();
+    let n_taps: usize = g.kernel.iter().product();
+    if n_taps > MAX_TAPS {
+        return c.form(format!("indices of windows of {n_taps}"), "at most 256 elements");
+    }
+    let (mut before, mut after) = (vec![0; 2], vec![0; 2]);
+    before.extend(&g.before);
+    after.extend(&g.after);
+    let padded = b.pad(x, &before, &after, "constant", f64::NEG_INFINITY)?;
+    let padded =
+        if b.dtype(x).is_float() { padded } else { b.pad(x, &before, &after, "edge", 0.0)? };
+    let wide = b.extents(padded);
+    let to: Vec<usize> =
+        (0..n).map(|axis| (wide[axis + 2] - g.window(axis)) / g.strides[axis] + 1).collect();
+    // Strides of the index: column-major counts the first spatial axis fastest.
+    let mut strides = row_major_strides(&from);
+    if c.int("storage_order", 0)? != 0 {
+        let mut stride = 1;
+        for axis in 0..n {
+            strides[axis + 2] = stride;
+            stride *= from[axis + 2];
+        }
+    }
+    let rank = n + 2;
+    let mut best: Option<(Value, Value)> = None;
+    for tap in 0..n_taps {
+        let mut rest = tap;
+        let mut at = vec![0; n];
+        for axis in (0..n).rev() {
+            at[axis] = rest % g.kernel[axis] * g.dilations[axis];
+            rest /= g.kernel[axis];
+        }
+        let starts: Vec<i64> = [0, 0].into_iter().chain(at.iter().map(|&i| i as i64)).collect();
+        let steps: Vec<i64> =
+            [1, 1].into_iter().chain(g.strides.iter().map(|&step| step as i64)).collect();
+        let value = b.slice(padded, &starts, &[&from[..2], &to].concat(), &steps)?;
+        let mut index = b.constant(Tensor::i64(&vec![1; rank], &[0]));
+        for axis in 0..rank {
+            let count = if axis < 2 { from[axis] } else { to[axis - 2] };
+            let mut shape = vec![1; rank];
+            shape[axis] = count;
+            let along = |i: usize| -> i64 {
+                if axis < 2 {
+                    return (i * strides[axis]) as i64;
+                }
+                let k = axis - 2;
+                let place = (i * g.strides[k] + at[k]) as i64 - g.before[k] as i64;
+                place.clamp(0, from[axis] as i64 - 1) * strides[axis] as i64
+            };
+            let list: Vec<i64> = (0..count).map(along).collect();
+            let list = b.constant(Tensor::i64(&shape, &list));
+            index = b.add(index, list)?;
+        }
+        best = Some(match best {
+            None => (value, index),
+            Some((best, best_index)) => {
+                let better = b.binary(Op::Lt, best, value)?;
+                (b.select(better, value, best)?, b.select(better, index, best_index)?)
+            }
+        });
+    }
+    let (_, index) = best.expect("a window has a tap");
+    b.expand(index, &[&from[..2], &to].concat())
+}
+
+/// Puts elements back to where a pool found them: each place sums the elements whose index it is.
+pub(super) fn max_unpool(b: &mut Builder, c: &Call) -> Outcome {
+    /// Pairs of a place and an element.
+    const MAX_PAIRS: usize = 1 << 24;
+    let (x, indices) = (c.x(0)?, c.x(1)?);
+    let extents = spatial(b, x)?;
+    let n = extents.len();
+    let kernel = per_axis(c, "kernel_shape", n, 1, 1)?;
+    let strides = per_axis(c, "strides", n, 1, 1)?;
+    let pads = per_axis(c, "pads", 2 * n, 0, 0)?;
+    let from = b.extents(x);
+    let mut natural = from[..2].to_vec();
+    for axis in 0..n {
+        let full = (extents[axis].saturating_sub(1) * strides[axis]) + kernel[axis];
+        natural.push(full.saturating_sub(pads[axis] + pads[axis + n]));
+    }
+    let to: Vec<usize> = match c.opt(2)? {
+        None => natural.clone(),
+        Some(shape) => {
+            let shape = b.known_ints(shape, "`output_shape`")?;
+            shape.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect()
+        }
+    };
+    let (n_from, n_to): (usize, usize) = (from.iter().product(), to.iter().product());
+    if to.len() != from.len() || n_from.saturating_mul(n_to) > MAX_PAIRS {
+        return c.form(format!("{} unpooled to {to:?}", b.ty(x)), "fewer elements");
+    }
+    // Indices count in the shape without the explicit one.
+    let indices = b.cast(indices, crate::DType::I64)?;
+    let indices = if to == natural {
+        indices
+    } else {
+        let (old, new) = (row_major_strides(&natural), row_major_strides(&to));
+        let mut sum = b.constant(Tensor::i64(&[], &[0]));
+        for axis in 0..to.len() {
+            let coordinate = b.with(Op::Div, indices, old[axis] as f64)?;
+            let coordinate = b.with(Op::Mod, coordinate, natural[axis] as f64)?;
+            let term = b.with(Op::Mul, coordinate, new[axis] as f64)?;
+            sum = b.add(sum, term)?;
+        }
+        sum
+    };
+    let indices = b.reshape(indices, &[1, n_from])?;
+    let values = b.reshape(x, &[1, n_from])?;
+    let place = b.iota(&[n_to, 1], 0, crate::DType::I64)?;
+    let hit = b.binary(Op::Eq, place, indices)?;
+    let zero = b.scalar_like(x, 0.0);
+    let found = b.select(hit, values, zero)?;
+    let sum = b.reduce(Op::ReduceSum, found, &[1], false)?;
+    one(b.reshape(sum, &to)?)
+}
+
+/// Blocks back into an image, summed where they overlap: a transposed convolution that puts each element
+/// of a block at its place.
+pub(super) fn col2im(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let sizes = |value: Value, what: &str| -> Result<Vec<usize>, OpError> {
+        let list = b.known_ints(value, what)?;
+        Ok(list.iter().map(|&n| usize::try_from(n).unwrap_or(0).min(1 << 31)).collect())
+    };
+    let (image, block) = (sizes(c.x(1)?, "`image_shape`")?, sizes(c.x(2)?, "`block_shape`")?);
+    let n = image.len();
+    let strides = per_axis(c, "strides", n, 1, 1)?;
+    let dilations = per_axis(c, "dilations", n, 1, 1)?;
+    let pads = per_axis(c, "pads", 2 * n, 0, 0)?;
+    let n_taps: usize = block.iter().product();
+    let wrong = || OpError::Operand {
+        index: 0,
+        found: b.ty(x).to_string(),
+        expected: format!("[N, C * {n_taps}, blocks of {image:?}]"),
+    };
+    let [batch, rows, n_blocks] = b.extents(x)[..] else { return Err(wrong()) };
+    if block.len() != n || n == 0 || n > 3 || n_taps == 0 || rows % n_taps != 0 {
+        return Err(wrong());
+    }
+    let channels = rows / n_taps;
+    let (mut grid, mut extra) = (Vec::new(), Vec::new());
+    for axis in 0..n {
+        let window = (block[axis] - 1) * dilations[axis] + 1;
+        let padded = image[axis] + pads[axis] + pads[axis + n];
+        let room = padded.checked_sub(window).ok_or_else(wrong)?;
+        grid.push(room / strides[axis] + 1);
+        extra.push(room % strides[axis]);
+    }
+    if grid.iter().product::<usize>() != n_blocks {
+        return Err(wrong());
+    }
+    let places = b.reshape(x, &[&[batch, rows][..], &grid].concat())?;
+    let mut weights = vec![0.0; channels * n_taps * n_taps];
+    for channel in 0..channels {
+        for tap in 0..n_taps {
+            weights[(channel * n_taps + tap) * n_taps + tap] = 1.0;
+        }
+    }
+    let shape = [&[channels * n_taps, 1][..], &block].concat();
+    let weights = b.constant(Tensor::from_f64(b.dtype(x), &shape, &weights));
+    let attrs = vec![
+        ints(&strides),
+        ints(&pads[..n]),
+        ints(&pads[n..]),
+        ints(&dilations),
+        Attr::Int(channels as i64),
+        ints(&extra),
+    ];
+    one(b.apply(Op::ConvTranspose, attrs, &[places, weights])?)
 }
 
 /// More divisors that differ are not written out.
@@ -294,7 +474,13 @@ pub(super) fn lp_pool(b: &mut Builder, c: &Call) -> Outcome {
             let sum = b.apply(Op::SumPool, g.attrs(), &[square])?;
             one(b.unary(Op::Sqrt, sum)?)
         }
-        p => c.form(format!("norm {p}"), "norms 1 and 2"),
+        p if p > 0 => {
+            let size = b.unary(Op::Abs, x)?;
+            let power = b.with(Op::Pow, size, p as f64)?;
+            let sum = b.apply(Op::SumPool, g.attrs(), &[power])?;
+            one(b.with(Op::Pow, sum, 1.0 / p as f64)?)
+        }
+        p => c.form(format!("norm {p}"), "positive norms"),
     }
 }
 
