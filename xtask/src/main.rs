@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
 
 mod ci;
+mod conformance;
 mod cuda;
 mod models;
 mod tools;
@@ -17,6 +18,8 @@ const TASKS: &[(&str, Task, &str)] = &[
     ("driver",    cuda::driver,   "builds the CUDA driver that runs on the CPU into target/driver, as libcuda.so.1"),
     ("cuda-models", cuda::models, "compiles, runs and compares the models with --device cuda:0 on that driver"),
     ("models",    models::models, "compiles, runs and compares every model of ../shared/models: a table, a line a case; --limit SECONDS, --threads N, --out FILE.tsv, names"),
+    ("conformance", conformance::run, "runs the conformance suite of ONNX: every test in the oracle and as an engine (makes target/conformance, about 60 MB)"),
+    ("oracles",   conformance::oracles, "compares the oracle, onnx.reference and onnxruntime on every conformance test"),
     ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
     ("test",      ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
     ("kill9",     ci::kill9,      "kills a thousand searches and compares with undisturbed ones (about ten minutes)"),

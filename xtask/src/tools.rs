@@ -69,6 +69,21 @@ fn client(workspace: &Path, tools: &Path) {
     }
 }
 
+/// Installs the Python packages of a requirements file below `target/tools`, for this machine's Python; the
+/// folder that has to be in Python's path.
+pub(crate) fn python(workspace: &Path, requirements: &str, name: &str) -> Result<PathBuf, String> {
+    let tools = workspace.join("target/tools");
+    let version = output(Command::new("python3").arg("--version"))?.stdout;
+    let version = String::from_utf8_lossy(&version).trim().replace("Python ", "");
+    let installed = tools.join(format!("{name}-python-{version}"));
+    if !installed.is_dir() {
+        staged(&tools, |staging| {
+            publish(&download(workspace, requirements, staging)?, &installed)
+        })?;
+    }
+    Ok(installed)
+}
+
 /// Runs `make` with a directory of its own: what it makes becomes visible when it is complete.
 fn staged(tools: &Path, make: impl FnOnce(&Path) -> Result<PathBuf, String>) -> Result<(), String> {
     let staging = tools.join(format!("staging-{}", std::process::id()));
@@ -102,11 +117,12 @@ fn download(workspace: &Path, requirements: &str, staging: &Path) -> Result<Path
         let stderr = String::from_utf8_lossy(&output.stderr);
         if stderr.contains("DO NOT MATCH THE HASHES") {
             let pinned = requirements.display();
-            return Err(format!("the wheel of {VERSION} has another hash than {pinned}"));
+            return Err(format!("a wheel has another hash than {pinned}"));
         }
         let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
         let reason = last.unwrap_or("no message").trim();
-        return Err(format!("cannot download version {VERSION} (offline?): {reason}"));
+        let wanted = requirements.file_stem().unwrap_or_default().display();
+        return Err(format!("cannot download the wheels of `{wanted}` (offline?): {reason}"));
     }
     let entries =
         fs::read_dir(staging).map_err(|err| format!("cannot read {}: {err}", staging.display()))?;
