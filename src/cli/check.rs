@@ -147,6 +147,9 @@ fn print(args: &Args, found: &Survey) {
     if found.is_program() {
         println!("  covered, as a program of several engines; left to the host:");
         host(found).for_each(|it| println!("    {it}"));
+        println!(
+            "    (of nodes that read their results only the operator is looked at, not its form)"
+        );
         if found.takes_strings {
             println!(
                 "    strings: import needs the inputs of a run (`eggine compile --shapes-from`)"

@@ -54,11 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         candidate: folder.path().join("candidate.onnx"),
         known: BTreeMap::new(),
         n_run: 0,
+        last: None,
     };
     if !checks.fails(&model)? {
         return Err(format!(
-            "the check does not fail on `{}` itself ({}): there is nothing to reduce",
+            "the check does not fail on `{}` itself (its exit status is {}; {}): there is nothing to reduce",
             args.model.display(),
+            checks.last.map_or_else(|| "none".to_owned(), |code| code.to_string()),
             checks.convention()
         )
         .into());
@@ -107,6 +109,8 @@ struct Checks<'a> {
     candidate: PathBuf,
     known: BTreeMap<Vec<u8>, bool>,
     n_run: usize,
+    /// Exit status of the last run.
+    last: Option<i32>,
 }
 
 impl Checks<'_> {
@@ -131,6 +135,7 @@ impl Checks<'_> {
         shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let status = shell.status().map_err(|err| format!("cannot run `{command}`: {err}"))?;
         self.n_run += 1;
+        self.last = status.code();
         // A process that a signal ended has no status: it crashed.
         let fails = match (status.code(), self.args.fail_code.as_slice()) {
             (code, []) => code != Some(0),

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use eggine::search::{Job, compile};
+use eggine::runtime::program::{self, HostValue, Program};
+use eggine::search::{Job, Specialiser, compile, compile_program};
 use eggine::{CpuDevice, CpuOptions, Engine, Session};
 use eggine_ir::graph::eval::{Rounding, eval};
 use eggine_ir::onnx::proto::{GraphProto, ValueInfoProto};
@@ -113,6 +114,28 @@ fn compiled(m: &Build, folder: &Path, shapes: BTreeMap<String, Vec<usize>>) -> E
     std::fs::write(&onnx, m.bytes()).unwrap();
     compile(&Job { shapes, ..Job::new(&onnx) }, &path, &AtomicBool::new(false)).unwrap();
     Engine::open(&path).unwrap()
+}
+
+/// The same as a program: what is only known at run time is decided on the way.
+fn program(m: &Build, inputs: &[Tensor]) -> Results {
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let (onnx, path) = (folder.path().join("m.onnx"), folder.path().join("m.program"));
+    std::fs::write(&onnx, m.bytes()).unwrap();
+    let point: Vec<HostValue> = inputs.iter().map(|it| it.clone().into()).collect();
+    let job = || Job::new(&onnx);
+    compile_program(&job(), std::slice::from_ref(&point), Vec::new(), &path, &NEVER).unwrap();
+    let device = || -> Result<Box<dyn eggine_runtime::Device>, eggine_runtime::DeviceError> {
+        Ok(Box::new(CpuDevice::new(CpuOptions { n_threads: 1, ..CpuOptions::default() })))
+    };
+    let specialiser = Specialiser::new(job(), &NEVER);
+    let mut session = program::Session::new(Program::open(&path).unwrap(), device, specialiser);
+    let outputs = session.run(&point).unwrap();
+    outputs
+        .iter()
+        .map(|it| it.tensor().unwrap())
+        .map(|it| (it.extents.clone(), numbers(it)))
+        .collect()
 }
 
 fn numbers(tensor: &Tensor) -> Vec<f64> {
@@ -283,21 +306,29 @@ fn trap_09_branches_of_two_ranks() {
     };
     both(&known(1), &x(&[1, 2, 2], &count(4)), &[2, 2], &[0.0, 1.0, 2.0, 3.0]);
     both(&known(0), &x(&[1, 2, 2], &count(4)), &[1, 2, 2], &[0.0, 1.0, 2.0, 3.0]);
-    // Where the condition is only known at run time: refused when it is built, with both types.
+    // Where the condition is only known at run time no engine has both ranks; a program has, and says so.
     let open = with(model(13).input("x", DType::F32, "1,2,2").input("c", DType::Bool, ""));
     let message = open.import().unwrap_err().to_string();
     for word in ["If_0", "f32[2,2]", "f32[1,2,2]"] {
         assert!(message.contains(word), "{message}");
     }
+    for (c, extents) in [(1, &[2, 2][..]), (0, &[1, 2, 2])] {
+        let condition = Tensor::from_i64(DType::Bool, &[], &[c]);
+        let inputs = [Tensor::f32(&[1, 2, 2], &count(4)), condition];
+        near(&program(&open, &inputs)[0], extents, &[0.0, 1.0, 2.0, 3.0], 0.0);
+    }
 }
 
 #[test]
 fn trap_10_reshape_by_a_shape() {
-    // A shape that is an input is not known when the model is built: refused, with the operand named.
+    // A shape that is an input is not known when the model is built: a program decides it on the way.
     let m = model(13).input("x", DType::F32, "2,3,4").input("s", DType::I64, "2");
     let m = m.op("Reshape", &["x", "s"], &["y"], vec![]).output("y");
     let message = m.import().unwrap_err().to_string();
     assert!(message.contains("Reshape_y") && message.contains("run time"), "{message}");
+    let want: Vec<f64> = (0..24).map(f64::from).collect();
+    let inputs = [Tensor::f32(&[2, 3, 4], &count(24)), Tensor::i64(&[2], &[6, 4])];
+    near(&program(&m, &inputs)[0], &[6, 4], &want, 0.0);
     let m = model(13).input("x", DType::F32, "n,3,4").longs("zero", &[0]).longs("rest", &[-1]);
     let m = m.op("Shape", &["x"], &["shape"], vec![]);
     let m = m.op("Gather", &["shape", "zero"], &["first"], vec![]);
