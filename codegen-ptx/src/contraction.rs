@@ -18,6 +18,7 @@ use crate::index::moves::Inside;
 use crate::index::{Atom, Index};
 use crate::kir::{Buffer, Builder, Kernel, Val, Var};
 use crate::lower::{Illegal, check_threads, parameter};
+use crate::math;
 use crate::value::{Gen, Lanes};
 use eggine_ir::DType;
 use loader::{Mode, mode};
@@ -57,10 +58,10 @@ fn modes(problem: &mut Problem, graph: &Graph, s: &ContractionSchedule) -> Vec<[
     let one =
         |problem: &mut Problem, side: &Side, axes: &[Axis], k: &[Axis], tile: u32, pack: u32| {
             if pack == 1
-                && let Some((value, packing)) =
+                && let Some((value, packing, casts)) =
                     problem.packing(graph, side, axes, k, (tile as usize, s.tile_k as usize))
             {
-                return Mode::Packed(value, packing);
+                return Mode::Packed(value, packing, casts);
             }
             mode(problem, graph, side, axes, k, s.vector as usize)
         };
@@ -147,6 +148,8 @@ pub(crate) fn check(graph: &Graph, s: &ContractionSchedule) -> Result<(), Illega
 struct Tiles<'g> {
     g: Gen<'g>,
     s: ContractionSchedule,
+    /// Of tiles in shared memory and of accumulators.
+    dtype: DType,
     problem: Problem,
     thread: Index,
     block_m: Index,
@@ -177,23 +180,28 @@ pub(crate) fn lower(
     let thread = g.leaf(thread, 1);
     let parts = g.space.delinear(&batch_position, &extents_of(&problem.batch));
     let batch: Vec<(Atom, Index)> = problem.batch.iter().map(|axis| axis.leaf).zip(parts).collect();
-    let mut tiles = Tiles { g, s: *s, problem, thread, block_m, block_n, batch_position, batch };
+    let dtype = DType::F32;
+    let mut tiles =
+        Tiles { g, s: *s, dtype, problem, thread, block_m, block_n, batch_position, batch };
 
     let stages = s.stages as usize;
     let tile_k = s.tile_k as usize;
     let most = |side: usize, tile: u32| {
         modes.iter().map(|m| shared_elems(&m[side], tile as usize, tile_k)).max().unwrap_or(0)
     };
-    let shared = [
-        tiles.g.b.shared(DType::F32, stages * most(0, s.tile_m)),
-        tiles.g.b.shared(DType::F32, stages * most(1, s.tile_n)),
-    ];
     let products = tiles.problem.products.clone();
+    // Half floats are multiplied as floats, quantised numbers in 32 bits.
+    let integer = products.iter().all(|product| !graph.ty(product.node).dtype.is_float());
+    tiles.dtype = if integer { DType::I32 } else { DType::F32 };
+    let shared = [
+        tiles.g.b.shared(tiles.dtype, stages * most(0, s.tile_m)),
+        tiles.g.b.shared(tiles.dtype, stages * most(1, s.tile_n)),
+    ];
     let mut accumulators = Vec::new();
     for (number, (product, [m_mode, n_mode])) in products.iter().zip(modes).enumerate() {
         let operand = |tiles: &mut Tiles<'_>, mode: Mode, tile: u32, shared: Buffer| {
             let packed = match &mode {
-                Mode::Packed(value, packing) => {
+                Mode::Packed(value, packing, _) => {
                     Some(tiles.g.packed_buffer(*value, packing.clone()))
                 }
                 _ => None,
@@ -222,7 +230,7 @@ impl Tiles<'_> {
     /// The loop over k; the accumulators of the thread, rows outermost.
     fn multiply(&mut self, product: &Product, a: &Operand, b: &Operand) -> Vec<Var> {
         let s = self.s;
-        let zero = self.g.b.f32(0.0);
+        let zero = math::number(&mut self.g.b, self.dtype, 0.0);
         let accumulators: Vec<Var> =
             (0..s.thread_m * s.thread_n).map(|_| self.g.b.var(zero)).collect();
         let (n_k, tile_k) = (product.n_k(), s.tile_k as usize);
@@ -376,7 +384,7 @@ impl Tiles<'_> {
             let pitched = self.g.space.scale(&at_k, operand.pitch as i64);
             let shared_at = self.g.space.add(&pitched, &at);
             let condition = self.g.condition(&inside);
-            let lanes_here = if let (Mode::Packed(value, packing), Some(buffer)) =
+            let lanes_here = if let (Mode::Packed(value, packing, casts), Some(buffer)) =
                 (&operand.mode, operand.packed)
             {
                 let (row_tiles, k_tiles) = packing.n_tiles();
@@ -389,7 +397,11 @@ impl Tiles<'_> {
                 position = self.g.space.add(&position, &scaled);
                 position = self.g.space.add(&position, &lane);
                 let dtype = self.g.graph.ty(*value).dtype;
-                self.g.masked(&condition, |g| g.load(buffer, dtype, &position))
+                let mut loaded = self.g.masked(&condition, |g| g.load(buffer, dtype, &position));
+                for &[from, to] in casts {
+                    loaded = self.g.map_lanes(&[loaded], |b, x| math::cast(b, x[0], from, to));
+                }
+                loaded
             } else {
                 self.element(side, product, &axes, &block, tile, (&at, &at_k), k_tile, inside)
             };

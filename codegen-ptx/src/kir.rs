@@ -59,24 +59,20 @@ impl Scalar {
         Some(match dtype {
             DType::F64 => Scalar::F64,
             DType::F32 | DType::F16 | DType::BF16 => Scalar::F32,
-            DType::I64 => Scalar::I64,
+            // A `u32` is a number of 64 bits, and a `u64` the bits of one.
+            DType::I64 | DType::U64 | DType::U32 => Scalar::I64,
             DType::I32 | DType::I16 | DType::I8 | DType::U16 | DType::U8 | DType::Bool => {
                 Scalar::I32
             }
+            DType::I4 | DType::U4 => Scalar::I32,
             DType::F8E4M3
             | DType::F8E5M2
             | DType::F8E4M3FNUZ
             | DType::F8E5M2FNUZ
             | DType::F8E8M0
             | DType::F4E2M1
-            | DType::I4
-            | DType::U4
             | DType::I2
-            | DType::U2
-            | DType::U32
-            | DType::U64 => {
-                return None;
-            }
+            | DType::U2 => return None,
         })
     }
 }
@@ -98,8 +94,9 @@ pub enum Space {
 pub struct BufferDecl {
     /// Where it lies.
     pub space: Space,
-    /// Element type in memory. Loads widen (`f16`, `bf16` to `f32`; `i8`, `u8`, `bool`, `i16`, `u16` to
-    /// `i32`; `i64` stays `i64`), stores narrow.
+    /// Element type in memory. Loads widen (`f16`, `bf16` to `f32`; `i4`, `u4`, `i8`, `u8`, `bool`, `i16`,
+    /// `u16` to `i32`; `u32` to `i64`), stores narrow. Elements of 4 bits are loaded one by one and not
+    /// stored: two threads would write the same byte.
     pub dtype: DType,
     /// Number of elements that may be accessed.
     pub n_elems: usize,

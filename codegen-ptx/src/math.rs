@@ -29,6 +29,10 @@ pub(crate) fn unsupported(graph: &Graph) -> Option<(String, &'static str)> {
         if Scalar::of(node.ty.dtype).is_none() {
             return Some((format!("{value}: {}", node.ty), "no register holds its element type"));
         }
+        if node.ty.dtype.bits() < 8 && graph.outputs.contains(&value) {
+            let reason = "a byte of it has two elements, which different threads would write";
+            return Some((format!("{value}: {}", node.ty), reason));
+        }
         let NodeKind::Apply(op, _, args) = &node.kind else { continue };
         let name = || format!("{value}: {op}");
         let f64_approximation = matches!(
@@ -37,6 +41,14 @@ pub(crate) fn unsupported(graph: &Graph) -> Option<(String, &'static str)> {
         );
         if f64_approximation && node.ty.dtype == DType::F64 {
             return Some((name(), "there is no f64 version of the function"));
+        }
+        let orders =
+            matches!(op, Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin | Op::MaxPool);
+        if orders && graph.ty(args[0]).dtype == DType::U64 {
+            return Some((name(), "there is no u64 version of the reduction"));
+        }
+        if *op == Op::Pow && node.ty.dtype == DType::U64 {
+            return Some((name(), "there is no u64 version of the function"));
         }
         if *op == Op::Pow && !node.ty.dtype.is_float() && small_exponent(graph, args[1]).is_none() {
             return Some((name(), "an integer power needs a constant exponent"));
@@ -61,7 +73,11 @@ fn small_exponent(graph: &Graph, value: eggine_ir::Value) -> Option<i64> {
 /// An element of a constant.
 pub(crate) fn constant(b: &mut Builder, tensor: &Tensor, at: usize) -> Val {
     let width = tensor.dtype.bits() / 8;
-    let element = Tensor::new(tensor.dtype, &[], tensor.bytes.slice(at * width..(at + 1) * width));
+    let element = match width {
+        // Two to a byte.
+        0 => Tensor::from_i64(tensor.dtype, &[], &[tensor.to_i64()[at]]),
+        _ => Tensor::new(tensor.dtype, &[], tensor.bytes.slice(at * width..(at + 1) * width)),
+    };
     match register(tensor.dtype) {
         Scalar::Pred => b.pred(element.to_i64()[0] != 0),
         Scalar::I32 => b.i32(element.to_i64()[0] as i32),
@@ -79,6 +95,8 @@ pub(crate) fn number(b: &mut Builder, dtype: DType, x: f64) -> Val {
             let (lo, hi) = int_range(dtype);
             b.i32((x as i64).clamp(lo, hi) as i32)
         }
+        Scalar::I64 if dtype == DType::U64 => b.i64(x as u64 as i64),
+        Scalar::I64 if dtype == DType::U32 => b.i64(i64::from(x as u32)),
         Scalar::I64 => b.i64(x as i64),
         Scalar::F32 => b.f32(x as f32),
         Scalar::F64 => b.f64(x),
@@ -88,6 +106,7 @@ pub(crate) fn number(b: &mut Builder, dtype: DType, x: f64) -> Val {
 fn int_range(dtype: DType) -> (i64, i64) {
     let bits = dtype.bits() as u32;
     match dtype.class() {
+        DTypeClass::Unsigned if bits == 64 => (i64::MIN, i64::MAX),
         DTypeClass::Unsigned => (0, (1i64 << bits) - 1),
         DTypeClass::Bool => (0, 1),
         _ if bits == 64 => (i64::MIN, i64::MAX),
@@ -95,8 +114,12 @@ fn int_range(dtype: DType) -> (i64, i64) {
     }
 }
 
-/// Brings an `i32` into the range of a narrower type, modulo its size.
-fn wrap(b: &mut Builder, val: Val, to: DType) -> Val {
+/// Brings an `i32` into the range of a narrower type, modulo its size, and an `i64` into that of `u32`.
+pub(crate) fn wrap(b: &mut Builder, val: Val, to: DType) -> Val {
+    if to == DType::U32 && b.ty(val) == Scalar::I64 {
+        let mask = b.i64(i64::from(u32::MAX));
+        return b.and(val, mask);
+    }
     let bits = to.bits() as i32;
     if b.ty(val) != Scalar::I32 || bits >= 32 || to == DType::Bool {
         return val;
@@ -125,6 +148,9 @@ pub(crate) fn cast(b: &mut Builder, val: Val, from: DType, to: DType) -> Val {
         let zero = number(b, from, 0.0);
         return b.compare(CompareOp::Ne, val, zero);
     }
+    if from == DType::U64 || to == DType::U64 || to == DType::U32 {
+        return cast_unsigned(b, val, from, to);
+    }
     let narrow_int = !to.is_float() && to.bits() < 32;
     if from.is_float() && narrow_int {
         let (lo, hi) = int_range(to);
@@ -137,6 +163,62 @@ pub(crate) fn cast(b: &mut Builder, val: Val, from: DType, to: DType) -> Val {
     if narrow_int { wrap(b, converted, to) } else { converted }
 }
 
+/// Conversions from `u64`, and to `u64` and `u32`.
+fn cast_unsigned(b: &mut Builder, val: Val, from: DType, to: DType) -> Val {
+    let target = register(to);
+    match (from.is_float(), to.is_float()) {
+        // Truncates and saturates; NaN gives 0.
+        (true, false) if to == DType::U64 => {
+            let (zero, half) = (number(b, from, 0.0), number(b, from, 2f64.powi(63)));
+            let positive = b.max(val, zero);
+            let low = b.convert(positive, Scalar::I64);
+            let minus_half = b.neg(half);
+            let rest = b.add(positive, minus_half);
+            let upper = b.convert(rest, Scalar::I64);
+            let top = b.i64(i64::MIN);
+            let upper = b.xor(upper, top);
+            // From 2⁶⁴ on the rest saturates at 2⁶³ − 1, which is all ones with the top bit.
+            let is_upper = b.compare(CompareOp::Le, half, positive);
+            let result = b.select(is_upper, upper, low);
+            let (nan, none) = (b.compare(CompareOp::Ne, val, val), b.i64(0));
+            b.select(nan, none, result)
+        }
+        (true, false) => {
+            let whole = b.convert(val, Scalar::I64);
+            let (low, high) = (b.i64(0), b.i64(i64::from(u32::MAX)));
+            let whole = b.max(whole, low);
+            b.min(whole, high)
+        }
+        // An odd bit that is lost decides ties: halved with it, and doubled.
+        (false, true) if from == DType::U64 => {
+            let (zero, one) = (b.i64(0), b.i64(1));
+            let plain = b.convert(val, target);
+            let shift = b.i32(1);
+            let shifted = b.binary(BinaryOp::Shr, val, shift);
+            let mask = b.i64(i64::MAX);
+            let (shifted, odd) = (b.and(shifted, mask), b.and(val, one));
+            let halved = b.or(shifted, odd);
+            let halved = b.convert(halved, target);
+            let doubled = b.add(halved, halved);
+            let large = b.lt(val, zero);
+            b.select(large, doubled, plain)
+        }
+        _ => {
+            let converted = if b.ty(val) == target { val } else { b.convert(val, target) };
+            wrap(b, converted, to)
+        }
+    }
+}
+
+/// An `u64` such that the order of signed integers is that of unsigned ones.
+fn ordered(b: &mut Builder, dtype: DType, val: Val) -> Val {
+    if dtype != DType::U64 {
+        return val;
+    }
+    let top = b.i64(i64::MIN);
+    b.xor(val, top)
+}
+
 /// A map operator on one lane.
 pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[Val]) -> Val {
     let float = types.args[0].is_float();
@@ -145,6 +227,7 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
             let negative = b.neg(x[0]);
             wrap(b, negative, types.out)
         }
+        Op::Abs | Op::Relu if types.out.class() == DTypeClass::Unsigned => x[0],
         Op::Abs => {
             let magnitude = b.unary(UnaryOp::Abs, x[0]);
             wrap(b, magnitude, types.out)
@@ -152,6 +235,10 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
         Op::Sign => {
             let (zero, one, minus) =
                 (number(b, types.out, 0.0), number(b, types.out, 1.0), number(b, types.out, -1.0));
+            if types.out.class() == DTypeClass::Unsigned {
+                let some = b.compare(CompareOp::Ne, x[0], zero);
+                return b.select(some, one, zero);
+            }
             let (above, below) = (b.lt(zero, x[0]), b.lt(x[0], zero));
             // A zero and a NaN stay what they are.
             let rest = if float { x[0] } else { zero };
@@ -211,6 +298,9 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
             let up = b.add(rest, x[1]);
             b.select(differs, up, rest)
         }
+        Op::Mod if types.out.class() == DTypeClass::Unsigned => {
+            int_division(b, BinaryOp::Rem, types.out, x)
+        }
         Op::Mod => {
             let rest = int_division(b, BinaryOp::Rem, types.out, x);
             let zero = number(b, types.out, 0.0);
@@ -224,6 +314,12 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
         Op::Fmod if float => fmod(b, x[0], x[1]),
         Op::Fmod => int_division(b, BinaryOp::Rem, types.out, x),
         Op::Pow => pow(b, types, x),
+        Op::Min | Op::Max if types.out == DType::U64 => {
+            let keys = [ordered(b, types.out, x[0]), ordered(b, types.out, x[1])];
+            let less = b.lt(keys[0], keys[1]);
+            let (if_less, otherwise) = if op == Op::Min { (x[0], x[1]) } else { (x[1], x[0]) };
+            b.select(less, if_less, otherwise)
+        }
         Op::Min => b.min(x[0], x[1]),
         Op::Max => b.max(x[0], x[1]),
         Op::And => b.and(x[0], x[1]),
@@ -238,8 +334,10 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
             let not = b.not(x[0]);
             if op == Op::Lt { b.and(not, x[1]) } else { b.or(not, x[1]) }
         }
-        Op::Lt => b.lt(x[0], x[1]),
-        Op::Le => b.le(x[0], x[1]),
+        Op::Lt | Op::Le => {
+            let keys = [ordered(b, types.args[0], x[0]), ordered(b, types.args[0], x[1])];
+            if op == Op::Lt { b.lt(keys[0], keys[1]) } else { b.le(keys[0], keys[1]) }
+        }
         Op::Select if b.ty(x[1]) == Scalar::Pred => {
             let not = b.not(x[0]);
             let (yes, no) = (b.and(x[0], x[1]), b.and(not, x[2]));
@@ -255,8 +353,36 @@ fn int_division(b: &mut Builder, op: BinaryOp, dtype: DType, x: &[Val]) -> Val {
     let (zero, one) = (number(b, dtype, 0.0), number(b, dtype, 1.0));
     let is_zero = b.eq(x[1], zero);
     let divisor = b.select(is_zero, one, x[1]);
-    let result = b.binary(op, x[0], divisor);
+    let result = match dtype {
+        DType::U64 => unsigned_division(b, op, x[0], divisor),
+        _ => b.binary(op, x[0], divisor),
+    };
     b.select(is_zero, zero, result)
+}
+
+/// Division of the bits of `u64` by signed divisions (Warren, Hacker's Delight, 9-3): half of the
+/// dividend is not negative, and its quotient doubled is at most one too small.
+fn unsigned_division(b: &mut Builder, op: BinaryOp, x: Val, y: Val) -> Val {
+    let (zero, one, shift) = (b.i64(0), b.i64(1), b.i32(1));
+    let mask = b.i64(i64::MAX);
+    let half = b.binary(BinaryOp::Shr, x, shift);
+    let half = b.and(half, mask);
+    // A divisor of 2⁶³ and more goes into the dividend once or not at all.
+    let large = b.lt(y, zero);
+    let divisor = b.select(large, one, y);
+    let quotient = b.binary(BinaryOp::Div, half, divisor);
+    let quotient = b.add(quotient, quotient);
+    let quotient = b.select(large, zero, quotient);
+    let product = b.mul(quotient, y);
+    let rest = b.sub(x, product);
+    let keys = [ordered(b, DType::U64, y), ordered(b, DType::U64, rest)];
+    let once_more = b.le(keys[0], keys[1]);
+    if op == BinaryOp::Rem {
+        let less = b.sub(rest, y);
+        return b.select(once_more, less, rest);
+    }
+    let more = b.add(quotient, one);
+    b.select(once_more, more, quotient)
 }
 
 /// `x − y·trunc(x/y)`; exact while the quotient is.

@@ -23,6 +23,11 @@ pub(crate) use plan::Plan;
 
 /// Whether a schedule fits.
 pub(crate) fn check(graph: &Graph, s: &RowSchedule) -> Result<(), Illegal> {
+    check_with(graph, s, None)
+}
+
+/// As [`check`], with the plan if it is known: making one costs more than all else here.
+fn check_with(graph: &Graph, s: &RowSchedule, plan: Option<&Plan>) -> Result<(), Illegal> {
     let t = s.threads_per_row;
     parameter(
         "threads_per_row",
@@ -39,7 +44,16 @@ pub(crate) fn check(graph: &Graph, s: &RowSchedule) -> Result<(), Illegal> {
     check_threads(t * s.rows_per_block)?;
     parameter("vector", s.vector, matches!(s.vector, 1 | 2 | 4), "1, 2 or 4")?;
     parameter("keep", s.keep, s.keep <= 64, "at most 64")?;
-    let Some(plan) = Plan::of(graph) else { return Err(Illegal::Family { family: "row" }) };
+    match plan {
+        Some(plan) => check_lengths(graph, s, plan),
+        None => match Plan::of(graph) {
+            Some(plan) => check_lengths(graph, s, &plan),
+            None => Err(Illegal::Family { family: "row" }),
+        },
+    }
+}
+
+fn check_lengths(graph: &Graph, s: &RowSchedule, plan: &Plan) -> Result<(), Illegal> {
     let whole = plan.lengths(graph).iter().all(|n| n % s.vector as usize == 0);
     parameter("vector", s.vector, s.vector == 1 || whole, "1, as the rows have no multiple of it")
 }
@@ -203,7 +217,8 @@ impl Rows<'_> {
         if arg {
             return self.g.b.convert(total[1], Scalar::I64);
         }
-        total[0]
+        // A sum of narrow integers is as wide as they are.
+        math::wrap(&mut self.g.b, total[0], graph.ty(node).dtype)
     }
 
     /// Combines the results of the row's warps through shared memory.
@@ -381,7 +396,7 @@ pub(crate) fn first_schedule(graph: &Graph) -> Option<RowSchedule> {
         rows_per_block /= 2;
     }
     let schedule = RowSchedule { threads_per_row, rows_per_block, vector, keep };
-    check(graph, &schedule).is_ok().then_some(schedule)
+    check_with(graph, &schedule, Some(&plan)).is_ok().then_some(schedule)
 }
 
 /// Schedules one move away.

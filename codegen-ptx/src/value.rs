@@ -477,9 +477,11 @@ impl<'g> Gen<'g> {
     pub(crate) fn is_zero_outside(&self, value: Value) -> bool {
         match &self.graph.nodes[value].kind {
             NodeKind::Input { .. } => !self.seeds.contains_key(&value),
-            NodeKind::Apply(Op::Reshape | Op::Transpose | Op::Expand | Op::Slice, _, args) => {
-                self.is_zero_outside(args[0])
-            }
+            NodeKind::Apply(
+                Op::Reshape | Op::Transpose | Op::Expand | Op::Slice | Op::Cast,
+                _,
+                args,
+            ) => self.is_zero_outside(args[0]),
             _ => false,
         }
     }

@@ -10,6 +10,7 @@ mod builder;
 mod call;
 mod error;
 mod import;
+mod integers;
 mod load;
 mod ops;
 mod order;

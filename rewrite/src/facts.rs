@@ -5,7 +5,7 @@
 //! rules reports it ([`Typing::conflicts`]).
 
 use egg::{DidMerge, Id};
-use eggine_ir::graph::infer;
+use eggine_ir::graph::{infer, widens_weights};
 use eggine_ir::{Attrs, TensorType};
 
 use crate::lang::{ENode, has_attrs};
@@ -32,7 +32,8 @@ pub struct ValueFacts {
     pub ty: TensorType,
     /// The value, if it is a literal.
     pub literal: Option<Literal>,
-    /// Whether it depends on constants and weights only, so that it can be computed beforehand.
+    /// Whether it depends on constants and weights only, so that it can be computed beforehand; what
+    /// widens weights of 8 or 4 bits is left to kernels.
     pub known: bool,
 }
 
@@ -168,12 +169,9 @@ fn infer_node(egraph: &EGraph, node: &ENode) -> Result<Facts, String> {
                 args.iter().map(|&arg| value(arg, Sort::Computation)).collect::<Result<_, _>>()?;
             let types: Vec<&TensorType> = args.iter().map(|arg| &arg.ty).collect();
             let ty = infer::infer(*op, attrs, &types).map_err(|err| err.to_string())?;
-            ValueFacts {
-                sort: Sort::Computation,
-                ty,
-                literal: None,
-                known: args.iter().all(|arg| arg.known),
-            }
+            let widens = types.first().is_some_and(|from| widens_weights(*op, from, &ty));
+            let known = args.iter().all(|arg| arg.known) && !widens;
+            ValueFacts { sort: Sort::Computation, ty, literal: None, known }
         }
     };
     Ok(Facts::Value(found))

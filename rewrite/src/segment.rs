@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use cranelift_entity::SecondaryMap;
-use eggine_ir::graph::OpClass;
+use eggine_ir::graph::{OpClass, widens_weights};
 use eggine_ir::{Graph, NodeKind, Value};
 
 use crate::cost::{Fingerprint, fingerprint};
@@ -43,7 +43,7 @@ pub(crate) struct Segments {
 struct Uses {
     /// Users of each value, and the operand's position.
     users: SecondaryMap<Value, Vec<Value>>,
-    /// Depends on constants and weights only.
+    /// Depends on constants and weights only, and is no wider than they are.
     known: SecondaryMap<Value, bool>,
     is_output: SecondaryMap<Value, bool>,
 }
@@ -85,13 +85,15 @@ fn uses(graph: &Graph) -> Uses {
         known[value] = match &node.kind {
             NodeKind::Input { weight, .. } => *weight,
             NodeKind::Const(_) => true,
-            NodeKind::Apply(_, _, args) => {
+            NodeKind::Apply(op, _, args) => {
                 for &arg in args {
                     if users[arg].last() != Some(&value) {
                         users[arg].push(value);
                     }
                 }
-                args.iter().all(|&arg| known[arg])
+                let widens =
+                    args.first().is_some_and(|&arg| widens_weights(*op, graph.ty(arg), &node.ty));
+                args.iter().all(|&arg| known[arg]) && !widens
             }
         };
     }

@@ -1,8 +1,8 @@
 //! Real models, end to end: compiled at budget 0 (every kernel verified), run on the cpu device, compared
 //! with their references.
 //!
-//! The models that the repository ships always run. The eleven of `../shared/models` are extra: without
-//! that folder each is listed as ignored.
+//! The models that the repository ships always run. Those of `../shared/models` are extra: without that
+//! folder each is listed as ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,11 +18,20 @@ use eggine::search::{Job, compile};
 use eggine::{Case, CpuDevice, CpuOptions, Engine, Session, compare_outputs, input_extents};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Models of `../shared/models`, their cases and tolerances (`MANIFEST.tsv`).
+/// Models of `../shared/models` that take little time to compile, their cases and tolerances
+/// (`MANIFEST.tsv`). `cargo xtask models` does all of them.
 #[rustfmt::skip] // One model per row.
-const SHARED: &[(&str, usize)] = &[
-    ("mtcnn_pnet", 2), ("mtcnn_rnet", 1), ("mtcnn_onet", 1), ("ppocr_cls", 2), ("oww_embedding", 2), ("dnsmos_sig_bak_ovr", 1),
-    ("resnet50.legacy", 2), ("bert_encoder.legacy", 2), ("whisper_encoder.legacy", 2), ("dit_transformer.legacy", 2), ("hifigan.legacy", 2),
+const SHARED: &[(&str, usize, f64)] = &[
+    ("mtcnn_pnet", 2, 1e-4), ("mtcnn_rnet", 1, 1e-4), ("mtcnn_onet", 1, 1e-4), ("ppocr_cls", 2, 1e-4),
+    ("oww_embedding", 2, 1e-4), ("dnsmos_sig_bak_ovr", 1, 1e-4), ("resnet50.legacy", 2, 1e-4),
+    ("bert_encoder.legacy", 2, 1e-4), ("whisper_encoder.legacy", 2, 1e-4),
+    ("dit_transformer.legacy", 2, 1e-4), ("hifigan.legacy", 2, 1e-4),
+    // A decoder with a cache, relative positions, an inverse Fourier transform, a branch, half floats.
+    ("gpt2_decode_kv.dynamo", 2, 1e-4), ("t5_encoder.legacy", 2, 1e-4), ("vocos_istft.dynamo", 2, 1e-4),
+    ("wav2vec2_ctc.legacy", 2, 1e-4), ("cond_branch.dynamo", 2, 1e-4), ("surfaces_gbr", 1, 1e-4),
+    ("oobleck_decoder.dynamo", 1, 1e-4), ("hifigan_fp16.legacy", 1, 5e-3),
+    // Quantised.
+    ("bert_int8_dynamic", 2, 2e-2), ("resnet_int8_qdq", 1, 2e-2), ("llama_int4_matmulnbits", 2, 2e-2),
 ];
 
 const TOLERANCE: f64 = 1e-4;
@@ -56,13 +65,13 @@ fn main() {
     if !shared.is_dir() {
         eprintln!("the tests under shared/ are skipped: there is no ../shared/models");
     }
-    for &(model, n_cases) in SHARED {
+    for &(model, n_cases, tolerance) in SHARED {
         for case in 0..n_cases {
             let onnx = shared.join(format!("models/{model}.onnx"));
             let npz = shared.join(format!("refs/{model}.case{case}.npz"));
             let missing = !onnx.exists();
             let test = Trial::test(format!("shared/{model}/case{case}"), move || {
-                agrees(&onnx, &npz, TOLERANCE)
+                agrees(&onnx, &npz, tolerance)
             });
             trials.push(test.with_ignored_flag(missing));
         }

@@ -1,6 +1,6 @@
 //! How a tile of an operand comes into shared memory: which elements a thread loads, and how wide.
 
-use eggine_ir::{Graph, NodeKind, Value};
+use eggine_ir::{DType, Graph, NodeKind, Value};
 
 use super::problem::{Axis, Problem, Side, extents_of, n_of};
 use crate::bindings::Packing;
@@ -14,8 +14,8 @@ pub(crate) enum Mode {
     Along(usize),
     /// Along the summed dimension; so many lanes.
     Across(usize),
-    /// The tile lies in memory as in shared memory.
-    Packed(Value, Packing),
+    /// The tile lies in memory as in shared memory; its elements are converted so after loading.
+    Packed(Value, Packing, Vec<[DType; 2]>),
 }
 
 impl Mode {

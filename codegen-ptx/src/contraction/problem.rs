@@ -10,6 +10,7 @@ use eggine_ir::{Attrs, DType, Graph, NodeKind, Op, Value};
 use crate::bindings::{Packing, Part};
 use crate::index::moves::{self, Inside, Step};
 use crate::index::{Atom, Index, Space};
+use crate::kir::Scalar;
 
 /// An axis of the iteration space.
 #[derive(Clone, Debug)]
@@ -343,7 +344,8 @@ impl Problem {
 
     fn rooted(graph: &Graph, node: Value) -> Option<Problem> {
         let NodeKind::Apply(op, attrs, args) = &graph.nodes[node].kind else { return None };
-        if !matches!(graph.ty(node).dtype, DType::F32 | DType::F16 | DType::BF16)
+        let held = Scalar::of(graph.ty(node).dtype)?;
+        if !matches!(graph.ty(node).dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I32)
             || graph.ty(node).n_elems() == 0
         {
             return None;
@@ -385,7 +387,9 @@ impl Problem {
         let mut products = Vec::new();
         for (value, index) in &reached {
             let product = product(&mut space, graph, &root, *value, index)?;
+            // Tiles of both products lie in the same shared memory.
             if product.n_k() == 0
+                || Scalar::of(graph.ty(*value).dtype) != Some(held)
                 || !is_loadable(&mut space, graph, &product.m_side)
                 || !is_loadable(&mut space, graph, &product.n_side)
             {
@@ -413,7 +417,8 @@ impl Problem {
         self.space.coefficient(&address, inner.leaf)
     }
 
-    /// How an operand that is a weight can be packed into tiles.
+    /// How an operand that is a weight can be packed into tiles, and what its elements are converted
+    /// from and to after loading.
     pub(crate) fn packing(
         &mut self,
         graph: &Graph,
@@ -421,11 +426,12 @@ impl Problem {
         axes: &[Axis],
         k: &[Axis],
         tile: (usize, usize),
-    ) -> Option<(Value, Packing)> {
+    ) -> Option<(Value, Packing, Vec<[DType; 2]>)> {
         if !side.inside.is_empty() {
             return None;
         }
         let (mut node, mut index) = (side.node, side.index.clone());
+        let mut casts = Vec::new();
         loop {
             match &graph.nodes[node].kind {
                 NodeKind::Input { weight: true, .. } => break,
@@ -439,6 +445,11 @@ impl Problem {
                         Op::Transpose => moves::transpose(&index, &attrs.usizes(0)),
                         Op::Expand => moves::broadcast(&index, &arg),
                         Op::Slice => moves::slice(&mut self.space, &index, attrs),
+                        // Narrow weights are packed as they are. What pads a tile is 0 in any type.
+                        Op::Cast => {
+                            casts.push([graph.ty(args[0]).dtype, graph.ty(node).dtype]);
+                            index
+                        }
                         _ => return None,
                     };
                     node = args[0];
@@ -446,6 +457,11 @@ impl Problem {
                 _ => return None,
             }
         }
+        // Elements of 4 bits share their bytes: they stay where they are.
+        if graph.ty(node).dtype.bits() < 8 {
+            return None;
+        }
+        casts.reverse();
         let address = self.space.linear(&index, &moves::extents(graph, node));
         let all = [&self.batch[..], axes, k].concat();
         if !address.terms.iter().all(|(atom, _)| all.iter().any(|axis| axis.leaf == *atom)) {
@@ -465,6 +481,6 @@ impl Problem {
             tile_row: tile.0,
             tile_k: tile.1,
         };
-        Some((node, packing))
+        Some((node, packing, casts))
     }
 }

@@ -27,8 +27,8 @@ impl Unit {
         Some(match dtype {
             DType::F32 => Unit::F32,
             DType::F64 => Unit::F64,
-            DType::I32 => Unit::U32,
-            DType::I64 => Unit::U64,
+            DType::I32 | DType::U32 => Unit::U32,
+            DType::I64 | DType::U64 => Unit::U64,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => Unit::B16,
             DType::U8 | DType::Bool => Unit::U8,
             DType::I8 => Unit::S8,
@@ -41,11 +41,7 @@ impl Unit {
             | DType::I4
             | DType::U4
             | DType::I2
-            | DType::U2
-            | DType::U32
-            | DType::U64 => {
-                return None;
-            }
+            | DType::U2 => return None,
         })
     }
 
@@ -334,6 +330,9 @@ impl Emitter<'_> {
         offset: i32,
         mask: Option<Val>,
     ) -> Result<(), EmitError> {
+        if self.kernel.buffers[buffer].dtype.bits() == 4 && !self.is_shared(buffer) {
+            return self.load_nibbles(dsts, buffer, index, offset, mask);
+        }
         let (dtype, unit, n_bytes) = self.element(buffer)?;
         let shared = self.is_shared(buffer);
         let cached = self.kernel.buffers[buffer].space == Space::Global { writable: false };
@@ -364,6 +363,69 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Loads elements of 4 bits, the first of a byte in its low half.
+    fn load_nibbles(
+        &mut self,
+        dsts: &[Val],
+        buffer: Buffer,
+        index: Val,
+        offset: i32,
+        mask: Option<Val>,
+    ) -> Result<(), EmitError> {
+        let guard = self.mask(mask)?;
+        let (depth, origin) = (self.depth(), self.params[&buffer].1);
+        for (i, &val) in dsts.iter().enumerate() {
+            let offset = offset + i as i32;
+            let raw = self.fresh(RegClass::B32);
+            if guard.is_some() {
+                self.inst(Op::MovU32, vec![reg(raw), int(0)]);
+            }
+            // Position in the byte, in bits.
+            let (address, shift) = match self.constant(index) {
+                Some(bits) => {
+                    let at = fold::as_i32(bits).wrapping_add(offset);
+                    let address = ast::Operand::Address {
+                        base: Base::Reg(origin),
+                        offset: i64::from(at >> 1),
+                    };
+                    (address, int(4 * (at & 1)))
+                }
+                None => {
+                    let mut at = self.src(index)?;
+                    if offset != 0 {
+                        let sum = self.fresh(RegClass::B32);
+                        self.inst(Op::AddS32, vec![reg(sum), at, int(offset)]);
+                        at = reg(sum);
+                    }
+                    let (byte, odd, bits) = (
+                        self.fresh(RegClass::B32),
+                        self.fresh(RegClass::B32),
+                        self.fresh(RegClass::B32),
+                    );
+                    self.inst(Op::ShrS32, vec![reg(byte), at.clone(), int(1)]);
+                    self.inst(Op::AndB32, vec![reg(odd), at, int(1)]);
+                    self.inst(Op::ShlB32, vec![reg(bits), reg(odd), int(2)]);
+                    let pointer = self.fresh(RegClass::B64);
+                    self.inst(Op::MadWideS32, vec![reg(pointer), reg(byte), int(1), reg(origin)]);
+                    (ast::Operand::Address { base: Base::Reg(pointer), offset: 0 }, reg(bits))
+                }
+            };
+            self.guarded(guard, Op::LdGlobalU8, vec![reg(raw), address]);
+            let (shifted, dst) = (self.fresh(RegClass::B32), self.fresh(RegClass::B32));
+            self.inst(Op::ShrU32, vec![reg(shifted), reg(raw), shift]);
+            if self.kernel.buffers[buffer].dtype == DType::I4 {
+                let up = self.fresh(RegClass::B32);
+                self.inst(Op::ShlB32, vec![reg(up), reg(shifted), int(28)]);
+                self.inst(Op::ShrS32, vec![reg(dst), reg(up), int(28)]);
+            } else {
+                self.inst(Op::AndB32, vec![reg(dst), reg(shifted), int(15)]);
+            }
+            self.depths[val] = depth;
+            self.regs[val] = Some(dst);
+        }
+        Ok(())
+    }
+
     /// An element as it is in memory to the scalar that kernels compute with.
     fn widen(&mut self, dtype: DType, raw: Reg) -> Reg {
         match dtype {
@@ -385,6 +447,11 @@ impl Emitter<'_> {
                 let dst = self.fresh(RegClass::B32);
                 let op = if dtype == DType::I16 { Op::CvtS32S16 } else { Op::CvtU32U16 };
                 self.inst(op, vec![reg(dst), reg(raw)]);
+                dst
+            }
+            DType::U32 => {
+                let dst = self.fresh(RegClass::B64);
+                self.inst(Op::CvtU64U32, vec![reg(dst), reg(raw)]);
                 dst
             }
             _ => raw,
@@ -420,13 +487,14 @@ impl Emitter<'_> {
     }
 
     fn narrow(&mut self, dtype: DType, src: Reg) -> Reg {
-        let op = match dtype {
-            DType::F16 => Op::CvtRnF16F32,
-            DType::BF16 => Op::CvtRnBf16F32,
-            DType::I16 | DType::U16 => Op::CvtU16U32,
+        let (op, class) = match dtype {
+            DType::F16 => (Op::CvtRnF16F32, RegClass::B16),
+            DType::BF16 => (Op::CvtRnBf16F32, RegClass::B16),
+            DType::I16 | DType::U16 => (Op::CvtU16U32, RegClass::B16),
+            DType::U32 => (Op::CvtU32U64, RegClass::B32),
             _ => return src,
         };
-        let dst = self.fresh(RegClass::B16);
+        let dst = self.fresh(class);
         self.inst(op, vec![reg(dst), reg(src)]);
         dst
     }

@@ -362,12 +362,18 @@ impl Block<'_> {
 
     fn load(&self, buffer: Buffer, at: usize, thread: usize) -> Result<u64, EvalError> {
         let dtype = self.kernel.buffers[buffer].dtype;
+        if dtype.bits() == 4 {
+            let nibble = self.memory[&buffer][at / 2] >> (4 * (at % 2)) & 15;
+            let value = i32::from(nibble);
+            let signed = if dtype == DType::I4 { value << 28 >> 28 } else { value };
+            return Ok(fold::i32_bits(signed));
+        }
         let size = dtype.bytes_for(1);
         let mut le = [0; 8];
         le[..size].copy_from_slice(&self.memory[&buffer][at * size..(at + 1) * size]);
         let raw = u64::from_le_bytes(le);
         Ok(match dtype {
-            DType::F64 | DType::I64 | DType::F32 => raw,
+            DType::F64 | DType::I64 | DType::U64 | DType::U32 | DType::F32 => raw,
             DType::F16 => u64::from(f16::from_bits(raw as u16).to_f32().to_bits()),
             DType::BF16 => u64::from(bf16::from_bits(raw as u16).to_f32().to_bits()),
             DType::I32 => fold::i32_bits(raw as i32),
@@ -390,7 +396,7 @@ impl Block<'_> {
         let raw = match dtype {
             DType::F16 => u64::from(f16::from_f32(fold::as_f32(bits)).to_bits()),
             DType::BF16 => u64::from(bf16::from_f32(fold::as_f32(bits)).to_bits()),
-            _ if Scalar::of(dtype).is_some() => bits,
+            _ if Scalar::of(dtype).is_some() && dtype.bits() >= 8 => bits,
             _ => return Err(self.fail(thread, EvalErrorKind::ElementType { buffer, dtype })),
         };
         if let Some(memory) = self.memory.get_mut(&buffer) {

@@ -20,6 +20,8 @@ pub fn dtype_range(dtype: DType) -> Range {
         DType::I16 => (-32768, 32767),
         DType::U16 => (0, 65535),
         DType::Bool => (0, 1),
+        DType::I4 => (-8, 7),
+        DType::U4 => (0, 15),
         _ => FULL,
     }
 }

@@ -166,7 +166,10 @@ impl<'g> Gen<'g> {
                 }
             }]
         });
-        state.remove(0)
+        // A sum of narrow integers is as wide as they are.
+        let sums = state.remove(0);
+        let out = self.graph.ty(value).dtype;
+        sums.into_iter().map(|sum| math::wrap(&mut self.b, sum, out)).collect()
     }
 
     /// Both factors of one product of a contraction; the first is zero where the product does not exist.

@@ -1,13 +1,14 @@
 //! Grows the graph that import makes: typed helpers that fold constants as they go.
 //!
 //! Invariants: an operator whose operands are all constants becomes a constant, unless its result is
-//! large and its operands are small (a large `Expand` of a scalar stays an `expand`); so does one whose
-//! operands, or whose result, have no elements; an operator that would change nothing is not added.
+//! large and its operands are small (a large `Expand` of a scalar stays an `expand`) or it widens weights
+//! of 8 or 4 bits, which stay as narrow as they are; so does one whose operands, or whose result, have no
+//! elements; an operator that would change nothing is not added.
 
 use super::error::{ImportError, OpError};
 use super::load::{Tensors, product};
 use super::proto::TensorProto;
-use crate::graph::{Attr, Attrs, Graph, NodeKind, Op, OpClass, eval, infer};
+use crate::graph::{Attr, Attrs, Graph, NodeKind, Op, OpClass, eval, infer, widens_weights};
 use crate::{DType, Tensor, TensorType, Value};
 
 /// A result of at most this size is folded whatever its operands are.
@@ -136,7 +137,8 @@ impl Builder {
             }
         }
         let known: Option<Vec<&Tensor>> = args.iter().map(|&arg| self.known(arg)).collect();
-        if let Some(known) = known {
+        let widens = args.first().is_some_and(|&from| widens_weights(op, self.ty(from), &ty));
+        if let Some(known) = known.filter(|_| !widens) {
             let from: usize = known.iter().map(|tensor| tensor.bytes.len()).sum();
             let small = ty.n_bytes() <= FOLD_BYTES.max(from.saturating_mul(8)) && from < 1 << 31;
             if small && self.cheap(op, &attrs, args, &ty) {

@@ -9,6 +9,7 @@ use super::bind;
 use super::builder::Builder;
 use super::call::{Call, Item};
 use super::error::{ImportError, OpError, Unsupported, Wiring};
+use super::integers::integer_products;
 use super::load::Tensors;
 use super::ops::{self, Handler};
 use super::order::{node_name, order};
@@ -185,7 +186,7 @@ pub(super) fn import(
     }
     let mut built = importer.b.graph;
     (built.output_names, built.outputs) = results.into_iter().unzip();
-    let graph = without_dead_nodes(&built, true);
+    let graph = without_dead_nodes(&integer_products(&built), true);
     let types = graph.outputs.iter().map(|&value| graph.ty(value).clone());
     let outputs = graph.output_names.iter().cloned().zip(types).collect();
     Ok(Imported { inputs, outputs, model: info(model), graph })

@@ -17,6 +17,7 @@ use super::builder::Builder;
 use super::call::Item;
 use super::error::{ImportError, Unsupported};
 use super::import::{self, Importer, Scope};
+use super::integers::integer_products;
 use super::load::{self, Tensors};
 use super::order::{node_name, order, reads};
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
@@ -318,7 +319,7 @@ pub fn import_part(model: &Model, request: &Request<'_>) -> Result<Part, ImportE
     let mut whole = importer.b.graph;
     whole.output_names = (0..outputs.len()).map(|n| format!("out{n}")).collect();
     whole.outputs = outputs;
-    let built = import::without_dead_nodes(&whole, false);
+    let built = import::without_dead_nodes(&integer_products(&whole), false);
     let named = |value: Value| match &built.nodes[value].kind {
         NodeKind::Input { name, .. } => (name.clone(), built.ty(value).clone()),
         _ => unreachable!("inputs are inputs"),

@@ -230,7 +230,8 @@ pub(super) fn qlinear_conv(b: &mut Builder, c: &Call) -> Outcome {
     requantise(b, sum, both, zero)
 }
 
-/// Weights of 4 or 8 bits in blocks along K, packed per column: unpacked to floats at import.
+/// Weights of 4 or 8 bits in blocks along K, packed per column. They stay packed: the product's kernel
+/// unpacks what it reads.
 pub(super) fn matmul_n_bits(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let number = |name: &'static str| -> Result<usize, OpError> {
@@ -246,11 +247,11 @@ pub(super) fn matmul_n_bits(b: &mut Builder, c: &Call) -> Outcome {
     if (bits != 4 && bits != 8) || c.opt(4)?.is_some() {
         return c.form(format!("{bits} bits, or a group index,"), "4 and 8 bits in order");
     }
-    let n_blocks = k.div_ceil(block);
     let per_byte = (8 / bits) as usize;
-    let blob = block.div_ceil(per_byte);
-    let bytes = b.known_ints(c.x(1)?, "the packed weights")?;
-    let scales = b.known_floats(c.x(2)?, "the scales")?;
+    if !block.is_multiple_of(per_byte) {
+        return c.form(format!("blocks of {block}"), "blocks of whole bytes");
+    }
+    let (n_blocks, blob) = (k.div_ceil(block), block / per_byte);
     let length = |index: usize, found: usize, expected: usize| match found == expected {
         true => Ok(()),
         false => Err(OpError::Operand {
@@ -259,38 +260,51 @@ pub(super) fn matmul_n_bits(b: &mut Builder, c: &Call) -> Outcome {
             expected: expected.to_string(),
         }),
     };
-    length(1, bytes.len(), n.saturating_mul(n_blocks).saturating_mul(blob))?;
-    length(2, scales.len(), n * n_blocks)?;
-    let element = |bytes: &[i64], i: usize| match bits {
-        4 => bytes[i / 2] >> (4 * (i % 2)) & 15,
-        _ => bytes[i],
+    let n_bytes = n.checked_mul(n_blocks).and_then(|n| n.checked_mul(blob)).unwrap_or(usize::MAX);
+    let dtype = b.dtype(x);
+    // Two to a byte, the first in the low half, is also how tensors of 4 bits lie in memory.
+    let narrow = if bits == 4 { DType::U4 } else { DType::U8 };
+    let weights = match b.known(c.x(1)?) {
+        Some(packed) => packed.clone(),
+        None => return Err(OpError::Dynamic { what: "the packed weights".into() }),
     };
+    length(1, weights.bytes.len(), n_bytes)?;
+    let weights = b.constant(Tensor::new(narrow, &[n, n_blocks, block], weights.bytes));
+    let scales = c.x(2)?;
+    length(2, b.ty(scales).n_elems(), n * n_blocks)?;
     let middle = 2f64.powi(bits as i32 - 1);
-    let zeros: Vec<f64> = match c.opt(3)? {
-        None => vec![middle; n * n_blocks],
+    let zeros = match c.opt(3)? {
+        None => b.scalar(dtype, middle),
         Some(value) if b.dtype(value).is_float() => {
-            let zeros = b.known_floats(value, "the zero points")?;
-            length(3, zeros.len(), n * n_blocks)?;
-            zeros
+            length(3, b.ty(value).n_elems(), n * n_blocks)?;
+            let value = b.cast(value, dtype)?;
+            b.reshape(value, &[n, n_blocks, 1])?
         }
         Some(value) => {
             let row = n_blocks.div_ceil(per_byte);
             let packed = b.known_ints(value, "the zero points")?;
             length(3, packed.len(), n * row)?;
-            let zero = |i: usize| element(&packed[i / n_blocks * row..], i % n_blocks) as f64;
-            (0..n * n_blocks).map(zero).collect()
+            let zero = |i: usize| {
+                let byte = packed[i / n_blocks * row + i % n_blocks / per_byte];
+                let zero = match bits {
+                    4 => byte >> (4 * (i % n_blocks % 2)) & 15,
+                    _ => byte,
+                };
+                zero as f64
+            };
+            let zeros: Vec<f64> = (0..n * n_blocks).map(zero).collect();
+            b.constant(Tensor::from_f64(dtype, &[n, n_blocks, 1], &zeros))
         }
     };
-    let mut weights = vec![0.0; k * n];
-    for column in 0..n {
-        for row in 0..k {
-            let at = column * n_blocks + row / block;
-            let value = element(&bytes[at * blob..], row % block) as f64;
-            weights[row * n + column] = (value - zeros[at]) * scales[at];
-        }
-    }
-    let weights = b.constant(Tensor::from_f64(b.dtype(x), &[k, n], &weights));
-    let mut y = product(b, x, weights)?;
+    let scales = b.cast(scales, dtype)?;
+    let scales = b.reshape(scales, &[n, n_blocks, 1])?;
+    let wide = b.cast(weights, dtype)?;
+    let centred = b.sub(wide, zeros)?;
+    let scaled = b.mul(centred, scales)?;
+    let rows = b.reshape(scaled, &[n, n_blocks * block])?;
+    let rows = b.narrow(rows, 1, 0, k)?;
+    let columns = b.transpose(rows, &[1, 0])?;
+    let mut y = product(b, x, columns)?;
     if let Some(bias) = c.opt(5)? {
         y = b.add(y, bias)?;
     }
