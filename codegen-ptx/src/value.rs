@@ -596,7 +596,13 @@ impl<'g> Gen<'g> {
             let before_end = self.condition(&vec![(end, length)]);
             chosen.push((before_end, lanes));
         }
-        let (_, mut result) = chosen.pop().expect("the index is in one of the operands");
+        let Some((_, mut result)) = chosen.pop() else {
+            // A lane behind the end: it is masked, but what it reads has to exist.
+            let some = lengths.iter().position(|&length| length > 0).unwrap_or(0);
+            let mut part = index.to_vec();
+            part[axis] = Index::constant(0);
+            return self.value(args[some], &part);
+        };
         for (condition, lanes) in chosen.into_iter().rev() {
             result = self.select_lanes(&condition, &lanes, &result);
         }
