@@ -18,7 +18,7 @@ use eggine_ir::schedule::Schedule;
 
 pub use chips::GpuChip;
 pub use cpu::CpuChip;
-pub(crate) use work::ops_of;
+pub(crate) use work::{MAX_VISITS, ops_of};
 pub use work::{Work, thread_work};
 
 /// What the model knows of a device.

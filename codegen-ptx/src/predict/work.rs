@@ -9,7 +9,7 @@ use crate::index::{Atom, Index, Space};
 use crate::row;
 
 /// Visited (value, index) pairs beyond which code is taken to be unbounded.
-const MAX_VISITS: usize = 4000;
+pub(crate) const MAX_VISITS: usize = 800;
 
 /// What is done for all elements of a region, under a given sharing of loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

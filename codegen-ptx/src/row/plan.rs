@@ -9,6 +9,7 @@ use eggine_ir::{Graph, NodeKind, Op, Value};
 use crate::index::moves::{self, Nesting, Step};
 use crate::index::{Atom, Index, Space};
 use crate::kir::Scalar;
+use crate::predict::MAX_VISITS;
 
 /// A reduction that is computed once for the row.
 #[derive(Clone, Debug)]
@@ -177,7 +178,7 @@ impl Plan {
             let mut nesting = Nesting::default();
             let index = of_output.index.clone();
             moves::walk(&mut space, graph, output, &index, &mut |space, value, index| {
-                if !legal || seen.len() > 2000 || !seen.insert((value, index.to_vec())) {
+                if !legal || seen.len() > MAX_VISITS || !seen.insert((value, index.to_vec())) {
                     return Step::Over;
                 }
                 let loops = nesting.visit(space, index);
@@ -221,7 +222,7 @@ impl Plan {
                 work = work.saturating_add(trips.saturating_mul(length as u64));
                 Step::Into
             });
-            legal &= seen.len() <= 2000;
+            legal &= seen.len() <= MAX_VISITS;
         }
         if !legal || stages.is_empty() {
             return None;
