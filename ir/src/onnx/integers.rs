@@ -208,8 +208,12 @@ fn dequantised(graph: &Graph, value: Value) -> Option<Dequantised> {
         let dtype = graph.ty(value).dtype;
         !dtype.is_float() && dtype != DType::Bool && dtype.bits() <= 8
     };
-    // The zero point must be of the same kind, or a constant that is whole and as small.
-    let whole = |x: f64| x == x.trunc() && x.abs() <= 255.0;
+    // The zero point must be of the same kind, or a constant that is whole and in the integers' range: the
+    // bound of the sum rests on it.
+    let dtype = graph.ty(integers).dtype;
+    let span = 2f64.powi(dtype.bits().min(8) as i32);
+    let least = if matches!(dtype, DType::I8 | DType::I4) { -span / 2.0 } else { 0.0 };
+    let whole = |x: f64| x == x.trunc() && (least..least + span).contains(&x);
     let zero_fits = match zero {
         None => true,
         Some(zero) => match (&graph.nodes[zero].kind, constant(graph, zero)) {
@@ -274,6 +278,15 @@ mod tests {
         ];
         assert_eq!(run(&before, &inputs), run(&after, &inputs));
         assert_eq!((products(&before), products(&after)), (vec![DType::F32], vec![DType::I32]));
+    }
+
+    #[test]
+    fn a_zero_point_outside_of_the_type_is_no_quantisation() {
+        // The difference would have more than 8 bits, and the sum no bound.
+        for zero in ["-3.0", "256.0", "2.5"] {
+            let text = PRODUCT.replace("f32[] 3.0", &format!("f32[] {zero}"));
+            assert_eq!(products(&integer_products(&graph(&text))), [DType::F32], "{zero}");
+        }
     }
 
     #[test]
