@@ -1,12 +1,13 @@
 //! The assembler: PTX text to machine code, and what the assembler says and makes.
 //!
-//! Three ways, best first: nvPTXCompiler in this process, `ptxas` as a process, or none, so that the
-//! driver compiles the text when it loads it. The first two are the same compiler and give the same
-//! code. None needs a GPU. Some messages are of failures but come with success; these are errors here.
+//! Best first: nvPTXCompiler in this process, nvJitLink in this process, `ptxas` as a process, or none, so
+//! that the driver compiles the text when it loads it. The first three are the same compiler and give the
+//! same instructions. None needs a GPU. Some messages are of failures but come with success; these are errors here.
 //! What the assembler cannot see (misaligned vectors, addresses out of bounds, races) the executor finds.
 
 pub mod cubin;
 mod library;
+mod linker;
 mod log;
 mod opcodes;
 
@@ -21,11 +22,12 @@ use eggine_ptx::PtxError;
 use eggine_ptx::ast::Module;
 use thiserror::Error;
 
-pub use cubin::{CubinError, InstructionMix};
+pub use cubin::{CubinError, InstructionMix, KernelCode, Part};
 pub use log::Usage;
 
 use crate::Target;
 use library::Library;
+use linker::JitLink;
 
 /// The version that `cargo xtask tools` installs: that of driver 580.
 pub const PINNED_VERSION: &str = "13.0.88";
@@ -44,6 +46,8 @@ pub struct Assembler {
 enum Backend {
     /// nvPTXCompiler, loaded into this process; may be used by many threads at once.
     Library(Arc<Library>),
+    /// nvJitLink, likewise.
+    Linker(Arc<JitLink>),
     /// A `ptxas` that runs.
     Process { path: PathBuf, version: String },
     /// Nobody here: the driver compiles the text.
@@ -70,9 +74,9 @@ pub struct Assembled {
 pub enum AssembleError {
     #[error("no assembler found (looked for {}); `cargo xtask tools` installs it", list(.searched))]
     NotFound { searched: Vec<PathBuf> },
-    #[error("`{}` is not nvPTXCompiler: {reason}", path.display())]
-    Library { path: PathBuf, reason: String },
-    #[error("nvPTXCompiler fails in {call} with status {status}")]
+    #[error("`{}` is not {library}: {reason}", path.display())]
+    Library { path: PathBuf, library: &'static str, reason: String },
+    #[error("the assembler fails in {call} with status {status}")]
     Internal { call: &'static str, status: i32 },
     #[error("machine code is left to the driver: {why}")]
     LeftToDriver { why: String },
@@ -95,9 +99,9 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 impl Assembler {
-    /// The assembler at an explicit path (a library if it ends in `.so`, else a `ptxas`); without one the
-    /// library that `cargo xtask tools` installs in the workspace, then its `ptxas`, then what the system
-    /// has of each.
+    /// The assembler at an explicit path (a library if its name has `.so` in it, nvJitLink if it has that,
+    /// else a `ptxas`); without one the libraries that `cargo xtask tools` installs in the workspace, then
+    /// its `ptxas`, then what the system has of each.
     ///
     /// # Errors
     ///
@@ -126,14 +130,20 @@ impl Assembler {
         let tools = workspace.join("target/tools");
         vec![
             tools.join(format!("nvptxcompiler-{PINNED_VERSION}/libnvptxcompiler.so")),
+            tools.join(format!("nvjitlink-{PINNED_VERSION}/libnvJitLink.so.13")),
             tools.join(format!("ptxas-{PINNED_VERSION}/ptxas")),
             "libnvptxcompiler.so".into(),
+            "libnvJitLink.so.13".into(),
+            "libnvJitLink.so.12".into(),
             "ptxas".into(),
         ]
     }
 
     fn at(path: &Path) -> Option<Assembler> {
-        let backend = if path.extension().is_some_and(|it| it == "so") {
+        let name = path.file_name()?.to_string_lossy();
+        let backend = if name.contains("nvJitLink") {
+            Backend::Linker(Arc::new(JitLink::open(path).ok()?))
+        } else if name.contains(".so") {
             Backend::Library(Arc::new(Library::open(path).ok()?))
         } else {
             Backend::Process { path: path.to_owned(), version: version(path)? }
@@ -141,19 +151,21 @@ impl Assembler {
         Some(Assembler { backend })
     }
 
-    /// Its name: `nvPTXCompiler`, `ptxas` or `driver`.
+    /// Its name: `nvPTXCompiler`, `nvJitLink`, `ptxas` or `driver`.
     pub fn name(&self) -> &'static str {
         match &self.backend {
             Backend::Library(_) => "nvPTXCompiler",
+            Backend::Linker(_) => "nvJitLink",
             Backend::Process { .. } => "ptxas",
             Backend::Driver { .. } => "driver",
         }
     }
 
-    /// Its version, such as `13.0.88`; the library tells the first two parts only, the driver none.
+    /// Its version, such as `13.0.88`; libraries tell the first two parts only, the driver none.
     pub fn version(&self) -> &str {
         match &self.backend {
             Backend::Library(library) => library.version(),
+            Backend::Linker(library) => library.version(),
             Backend::Process { version, .. } => version,
             Backend::Driver { .. } => "",
         }
@@ -173,6 +185,7 @@ impl Assembler {
     pub fn assemble(&self, ptx: &str, target: Target) -> Result<Assembled, AssembleError> {
         let (log, cubin) = match &self.backend {
             Backend::Library(library) => library.compile(ptx, target)?,
+            Backend::Linker(library) => library.compile(ptx, target)?,
             Backend::Process { path, .. } => run(path, ptx, target)?,
             Backend::Driver { why } => {
                 return Err(AssembleError::LeftToDriver { why: why.clone() });
@@ -253,6 +266,15 @@ impl Assembled {
     pub fn instruction_mix(&self) -> Result<Vec<(String, InstructionMix)>, CubinError> {
         cubin::instruction_mix(&self.cubin)
     }
+
+    /// Machine code of each kernel, by name, split at its loops.
+    ///
+    /// # Errors
+    ///
+    /// As [`instruction_mix`](Self::instruction_mix), or if its branches are of another form.
+    pub fn kernel_codes(&self) -> Result<Vec<(String, KernelCode)>, CubinError> {
+        cubin::kernel_codes(&self.cubin)
+    }
 }
 
 impl fmt::Display for Assembler {
@@ -260,6 +282,9 @@ impl fmt::Display for Assembler {
         match &self.backend {
             Backend::Library(library) => {
                 write!(f, "nvPTXCompiler {} in this process", library.version())
+            }
+            Backend::Linker(library) => {
+                write!(f, "nvJitLink {} in this process", library.version())
             }
             Backend::Process { version, .. } => write!(f, "ptxas {version}"),
             Backend::Driver { why } => write!(f, "the driver ({why})"),

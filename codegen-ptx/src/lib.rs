@@ -17,8 +17,8 @@ mod value;
 pub use bindings::{Binding, Packing};
 pub use emit::{EmitError, emit};
 pub use lower::{
-    Family, Illegal, LowerError, Lowered, check, classify, first_choices, first_schedule, lower,
-    neighbours, schedule_of,
+    Family, Illegal, LowerError, Lowered, check, classify, classify_on, first_choices,
+    first_schedule, first_schedule_on, lower, neighbours, schedule_of,
 };
 pub use predict::{CPU_DEVICE, Chip, GpuChip, H200, Prediction, UnknownChip, predict};
 pub use target::Target;

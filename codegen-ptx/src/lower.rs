@@ -117,7 +117,12 @@ fn unsupported(region: &Region) -> Option<(String, &'static str)> {
 
 /// The families that can compute a region in one kernel, best first by the model of the cpu device.
 pub fn classify(region: &Region) -> Vec<Family> {
-    first_choices(region, &CPU_DEVICE).into_iter().map(|(family, ..)| family).collect()
+    classify_on(region, &CPU_DEVICE)
+}
+
+/// The families that can compute a region in one kernel, best first by the model of the chip.
+pub fn classify_on(region: &Region, chip: &Chip) -> Vec<Family> {
+    first_choices(region, chip).into_iter().map(|(family, ..)| family).collect()
 }
 
 /// Each family that can compute a region in one kernel, with its first schedule and what the model
@@ -138,9 +143,14 @@ pub fn first_choices(region: &Region, chip: &Chip) -> Vec<(Family, Schedule, Pre
     choices
 }
 
-/// The schedule that is tried first: a good one on the first family that can do it.
+/// The schedule that is tried first on the cpu device.
 pub fn first_schedule(region: &Region) -> Option<Schedule> {
-    first_choices(region, &CPU_DEVICE).first().map(|(_, schedule, _)| *schedule)
+    first_schedule_on(region, &CPU_DEVICE)
+}
+
+/// The schedule that is tried first: a good one of the family that is best by the model of the chip.
+pub fn first_schedule_on(region: &Region, chip: &Chip) -> Option<Schedule> {
+    first_choices(region, chip).first().map(|(_, schedule, _)| *schedule)
 }
 
 /// The first schedule within a family, if it can compute the region in one kernel.

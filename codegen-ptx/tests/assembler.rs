@@ -6,13 +6,19 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::print_stderr, reason = "the harness says why it ignores")]
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use eggine_codegen_ptx::Target;
-use eggine_codegen_ptx::assemble::{AssembleError, Assembler, cubin};
+use eggine_codegen_ptx::assemble::{AssembleError, Assembled, Assembler, cubin};
+use eggine_codegen_ptx::kir::Kernel;
+use eggine_codegen_ptx::predict;
+use eggine_codegen_ptx::predict::pipeline::assembled::predict_assembled;
+use eggine_codegen_ptx::{Target, emit, first_choices, lower};
+use eggine_ir::{Graph, Region, Schedule};
 use eggine_ptx::PtxError;
 use eggine_ptx::ast::{
     Base, Entry, Inst, Label, Module, Operand, Param, ParamType, Reg, RegClass, Shared, Special,
@@ -34,6 +40,8 @@ const TESTS: &[(&str, Test)] = &[
     ("ignored_setmaxnreg_is_an_error",        ignored_setmaxnreg_is_an_error),
     ("spills_are_seen",                       spills_are_seen),
     ("usage_and_mix_are_those_of_the_kernel", usage_and_mix),
+    ("loops_are_those_of_the_kernel",         loops_are_those_of_the_kernel),
+    ("predictions_follow_the_machine_code",   predictions_follow_the_machine_code),
 ];
 
 fn main() -> ExitCode {
@@ -71,6 +79,17 @@ fn main() -> ExitCode {
         move || pair.as_ref().map_or(Ok(()), |(library, process)| same_code(library, process));
     let name = "library_and_process_make_the_same_code";
     trials.push(Trial::test(name, same).with_ignored_flag(is_ignored));
+    let linker = all.iter().find(|it| it.name() == "nvJitLink").cloned();
+    if linker.is_none() {
+        eprintln!("linker_makes_the_same_instructions is ignored: there is no nvJitLink");
+    }
+    let is_ignored = linker.is_none() || all.len() < 2;
+    let other = all.iter().find(|it| it.name() != "nvJitLink").cloned();
+    let linked = move || {
+        linker.as_ref().zip(other.as_ref()).map_or(Ok(()), |(a, b)| linker_is_the_same(a, b))
+    };
+    let name = "linker_makes_the_same_instructions";
+    trials.push(Trial::test(name, linked).with_ignored_flag(is_ignored));
     for path in snapshots(&workspace()) {
         let name = path.strip_prefix(workspace()).unwrap_or(&path).display().to_string();
         let test = move |assembler: &Assembler| snapshot_assembles(assembler, &path);
@@ -294,6 +313,97 @@ fn same_code(library: &Assembler, process: &Assembler) -> Outcome {
     });
     let different = cubin::differences(&a, &b)?;
     assert!(different.iter().any(|name| name == ".text.k"), "{different:?}");
+    Ok(())
+}
+
+/// The linker keeps other sections, but instructions, registers and verdicts are the same.
+fn linker_is_the_same(linker: &Assembler, other: &Assembler) -> Outcome {
+    for &target in Target::ALL {
+        let text = all_rows(target).to_string();
+        let (a, b) = (linker.assemble(&text, target)?, other.assemble(&text, target)?);
+        assert_eq!(a.kernel_codes()?.len(), b.kernel_codes()?.len(), "{target}");
+        for (name, code) in a.kernel_codes()? {
+            let same = b.kernel_codes()?.into_iter().find(|it| it.0 == name).unwrap();
+            assert_eq!(code, same.1, "{target}: {name}");
+            let usage = |of: &Assembled| of.usage.iter().find(|it| it.kernel == name).cloned();
+            assert_eq!(usage(&a), usage(&b), "{target}");
+        }
+        let refusal = rejection(linker, &text.replace("fma", "mfa"), target);
+        assert!(refusal[0].contains("line") && refusal[0].contains("mfa"), "{refusal:?}");
+    }
+    Ok(())
+}
+
+/// Lowered and assembled.
+fn assembled_of(
+    assembler: &Assembler,
+    region: &Region,
+    schedule: &Schedule,
+    target: Target,
+) -> (Kernel, Assembled) {
+    let kernel = lower(region, schedule).unwrap().kernel;
+    let text = emit(&kernel, Target::Sm80).unwrap();
+    let assembled = assembler.assemble_for(&text, target).unwrap();
+    (kernel, assembled)
+}
+
+const PRODUCT: &str =
+    "graph @g(v0: f32[512,512], v1: f32[512,512]) {\n v2 = matmul v0, v1\n return v2\n}\n";
+
+fn loops_are_those_of_the_kernel(assembler: &Assembler) -> Outcome {
+    let region = Region::contiguous(PRODUCT.parse::<Graph>()?);
+    let schedule =
+        "contraction(m=64,n=64,k=16,tm=8,tn=8,stages=1,pack_lhs=0,pack_rhs=0,swap=0,vector=4)";
+    let schedule: Schedule = schedule.parse().unwrap();
+    for &target in Target::ALL {
+        let (kernel, assembled) = assembled_of(assembler, &region, &schedule, target);
+        let codes = assembled.kernel_codes()?;
+        let (name, code) = &codes[0];
+        assert_eq!((name.as_str(), code.n_loops), (kernel.name.as_str(), 1), "{target}");
+        // 16 steps of 8 by 8 products, once or unrolled.
+        let n_fmas = code.inside.mix.count("FFMA");
+        assert!(n_fmas > 0 && n_fmas.is_multiple_of(1024), "{target}: {n_fmas} in the loop");
+        assert_eq!(code.outside.mix.count("FFMA"), 0, "{target}: {:?}", code.outside.mix);
+        assert!(code.inside.stall_clk >= n_fmas, "{target}: a clock an instruction at least");
+        let all = &assembled.instruction_mix()?[0].1;
+        let parts = [&code.inside, &code.outside].map(|part| part.mix.n_instructions);
+        assert_eq!(parts[0] + parts[1], all.n_instructions, "{target}");
+    }
+    Ok(())
+}
+
+/// Near what the schedule alone leads to, and slower if the machine code is worse.
+fn predictions_follow_the_machine_code(assembler: &Assembler) -> Outcome {
+    let (chip, gpu) = (predict::H200, predict::chips::H200);
+    let product = Region::contiguous(PRODUCT.parse::<Graph>()?);
+    let (mut n, mut n_unknown, mut logs) = (0, 0, 0.0);
+    for region in common::regions().into_iter().chain([product]) {
+        for (_, schedule, plain) in first_choices(&region, &chip) {
+            let (kernel, assembled) = assembled_of(assembler, &region, &schedule, gpu.target);
+            let found = predict_assembled(&region, &schedule, &kernel, &assembled, &gpu);
+            let Some(found) = found else {
+                n_unknown += 1;
+                continue;
+            };
+            n += 1;
+            logs += (found.ns / plain.ns).ln();
+            let ratio = found.ns / plain.ns;
+            assert!((0.3..4.0).contains(&ratio), "{schedule}: {} for {}", found.ns, plain.ns);
+            assert_eq!((found.flops, found.bytes), (plain.flops, plain.bytes));
+            // Registers for one block of a multiprocessor, where there were more.
+            let mut worse = assembled.clone();
+            worse.usage.iter_mut().for_each(|usage| usage.n_regs = 255);
+            let slower = predict_assembled(&region, &schedule, &kernel, &worse, &gpu).unwrap();
+            assert!(slower.ns >= found.ns, "{schedule}");
+            worse.usage[0].kernel.push('x');
+            assert_eq!(predict_assembled(&region, &schedule, &kernel, &worse, &gpu), None);
+        }
+    }
+    eprintln!(
+        "{n} kernels: with the machine code {:.2} times the prediction from the schedule; {n_unknown} not countable",
+        f64::exp(logs / f64::from(n))
+    );
+    assert!(n > 40 && n_unknown * 5 < n, "{n} predicted, {n_unknown} not");
     Ok(())
 }
 

@@ -74,12 +74,25 @@ pub struct LaunchAttributes {
     /// grid, and are at most [`MOST_CLUSTER_BLOCKS`](Self::MOST_CLUSTER_BLOCKS).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<[u32; 3]>,
+    /// Bytes of shared memory of a block beside what the kernel declares, at most
+    /// [`MOST_SHARED_BYTES`](Self::MOST_SHARED_BYTES) in all. What is more than 48 KiB a device has to be
+    /// asked for, which the device does.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shared_bytes: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl LaunchAttributes {
     /// Blocks of a cluster that every device with clusters takes (CUDA C++ Programming Guide, thread
     /// block clusters).
     pub const MOST_CLUSTER_BLOCKS: u64 = 8;
+
+    /// Shared memory of a block on the largest device (compute capability 9.0 and 10.0; CUDA C++
+    /// Programming Guide, table of technical specifications).
+    pub const MOST_SHARED_BYTES: u32 = 227 << 10;
 
     /// Whether there are none.
     pub fn is_plain(&self) -> bool {
@@ -88,6 +101,10 @@ impl LaunchAttributes {
 
     /// Why no device takes a launch of this grid with these attributes, if so.
     pub fn problem(&self, grid: [u32; 3]) -> Option<String> {
+        if self.shared_bytes > Self::MOST_SHARED_BYTES {
+            let (wanted, most) = (self.shared_bytes, Self::MOST_SHARED_BYTES);
+            return Some(format!("{wanted} bytes of shared memory: a block has at most {most}"));
+        }
         let cluster = self.cluster?;
         let n_blocks = cluster.iter().map(|&n| u64::from(n)).product::<u64>();
         if n_blocks == 0 || n_blocks > Self::MOST_CLUSTER_BLOCKS {

@@ -431,7 +431,8 @@ fn met(n_blocks: u32) -> Vec<u8> {
 }
 
 fn meet_engine(n_blocks: u32) -> Engine {
-    let attributes = LaunchAttributes { cooperative: true, cluster: Some([2, 1, 1]) };
+    let attributes =
+        LaunchAttributes { cooperative: true, cluster: Some([2, 1, 1]), shared_bytes: 0 };
     let kernel = KernelPlan {
         entry: "meet".into(),
         grid: [n_blocks, 1, 1],
@@ -471,7 +472,7 @@ fn blocks_of_a_cooperative_launch_meet() {
         let module = device.load(&meet_ptx(n_blocks)).unwrap();
         let (count, numbers) = (device.alloc(4).unwrap(), device.alloc(wanted.len()).unwrap());
         device.fill(count, 4, 0).unwrap();
-        let cooperative = LaunchAttributes { cooperative: true, cluster: None };
+        let cooperative = LaunchAttributes { cooperative: true, ..LaunchAttributes::default() };
         let mut launch = Launch {
             module,
             entry: "meet".into(),
@@ -504,7 +505,7 @@ fn clusters_are_taken_as_a_gpu_takes_them() {
     let module = device.load(&relu_ptx("relu", N, "")).unwrap();
     let x = device.alloc(4 * N).unwrap();
     let of = |cluster| Launch {
-        attributes: LaunchAttributes { cooperative: false, cluster: Some(cluster) },
+        attributes: LaunchAttributes { cluster: Some(cluster), ..LaunchAttributes::default() },
         ..launch(module, "relu", &[x, x])
     };
     device.launch(&of([4, 1, 1])).unwrap();
@@ -520,6 +521,33 @@ fn clusters_are_taken_as_a_gpu_takes_them() {
         let module = cpu.load(&relu_ptx("relu", N, "")).unwrap();
         let err = cpu.launch(&Launch { module, ..of(cluster) }).unwrap_err().to_string();
         assert!(err.contains(&format!("{cluster:?} blocks")), "{err}");
+    }
+}
+
+#[test]
+fn shared_memory_beyond_48_kib_is_asked_for() {
+    if !in_child("shared_memory_beyond_48_kib_is_asked_for", &[]) {
+        return;
+    }
+    for device in [cuda(), Box::new(CpuDevice::default())] {
+        let mut device = device;
+        let module = device.load(&relu_ptx("relu", N, "")).unwrap();
+        let x = device.alloc(4 * N).unwrap();
+        let of = |shared_bytes| Launch {
+            attributes: LaunchAttributes { shared_bytes, ..LaunchAttributes::default() },
+            ..launch(module, "relu", &[x, x])
+        };
+        // The driver refuses a launch with more than was asked for before.
+        for shared_bytes in [1024, 100 << 10, 50 << 10, LaunchAttributes::MOST_SHARED_BYTES] {
+            device.launch(&of(shared_bytes)).unwrap();
+            if let Some(graph) = device.record(&[of(shared_bytes)]).unwrap() {
+                device.replay(graph).unwrap();
+            }
+        }
+        device.synchronize().unwrap();
+        let err = device.launch(&of(LaunchAttributes::MOST_SHARED_BYTES + 4)).unwrap_err();
+        let err = err.to_string();
+        assert!(err.contains("kernel `relu`") && err.contains("232452 bytes of shared"), "{err}");
     }
 }
 
@@ -566,6 +594,17 @@ fn tensor_maps_are_encoded_or_refused() {
     let err =
         device.encode_tensor_map(&TensorMapSpec { box_extents: vec![64], ..good }).unwrap_err();
     assert!(err.to_string().contains("different ranks"), "{err}");
+}
+
+#[test]
+fn the_peak_follows_from_what_the_driver_tells() {
+    let name = "the_peak_follows_from_what_the_driver_tells";
+    if !in_child(name, &[("EGGINE_DRIVER_THREADS", "3"), ("EGGINE_DRIVER_SM", "80")]) {
+        return;
+    }
+    // 3 parts at 6 GHz: 64 fused multiply-adds and 256 bytes a clock each.
+    let peak = CudaDevice::open(0).unwrap().peak();
+    assert_eq!((peak.flops_per_ns, peak.bytes_per_ns), (2.0 * 64.0 * 18.0, 256.0 * 18.0));
 }
 
 #[test]

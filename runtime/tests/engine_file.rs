@@ -334,7 +334,8 @@ fn replacing_a_mapped_engine_does_not_change_it() {
 fn launch_attributes_need_a_newer_format() {
     let plain = parts();
     let mut with = parts();
-    let attributes = LaunchAttributes { cooperative: true, cluster: Some([2, 1, 1]) };
+    let attributes =
+        LaunchAttributes { cooperative: true, cluster: Some([2, 1, 1]), shared_bytes: 0 };
     with.plan.kernels[0].attributes = attributes;
     let version = |parts: &EngineParts| Engine::to_bytes(parts).unwrap()[8];
     assert_eq!((version(&plain), version(&with)), (1, 3));

@@ -150,6 +150,7 @@ pub fn assemble(
         target: facts.target,
         device: facts.device,
         predicted_for: facts.predicted_for,
+        predicted_with: None,
         code: Vec::new(),
         options: facts.options,
         eggine_version: env!("CARGO_PKG_VERSION").to_owned(),

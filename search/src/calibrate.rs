@@ -2,7 +2,11 @@
 //!
 //! Every probe is a region under a schedule, verified like any kernel and timed alone; what it tells of
 //! the device (bytes or operations per ns) is shown, and the constants are fitted to all probes at once.
-//! The constants are kept as evidence of the device, and compilations with that evidence use them.
+//! Latency and the rates of the second-level cache and of shared memory are measured alone
+//! ([`isolated`]) and are not fitted. The constants are kept as evidence of the device, and compilations
+//! with that evidence use them.
+
+mod isolated;
 
 use eggine_codegen_ptx::predict::chips::GPUS;
 use eggine_codegen_ptx::predict::fit::fit;
@@ -18,6 +22,8 @@ use crate::workshop::{Origin, Subject, Workshop, WorkshopError, prepare};
 
 /// How much an unsure constant is drawn to its old value: the loss of a tenth of a doubling.
 const PULL: f64 = 0.02;
+
+pub use isolated::Isolated;
 
 /// One thing measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +64,9 @@ pub struct Calibration {
     pub chip: String,
     /// What was measured.
     pub probes: Vec<Probe>,
+    /// What was measured alone.
+    #[serde(default)]
+    pub isolated: Vec<Isolated>,
     /// The constants.
     pub constants: Vec<Constant>,
     /// What was not measured, and why.
@@ -246,6 +255,7 @@ pub fn calibrate(
     // What was measured before does not count: clocks change.
     let fresh = Evidence::in_memory()?;
     let mut workshop = Workshop::new(device, &fresh, target, seed, Phases::default());
+    let isolated = isolated::measure(workshop.device.as_mut(), target, &chip)?;
     let mut probes = Vec::new();
     let mut points: Vec<(Region, Schedule, f64)> = Vec::new();
     for plan in plans(&chip) {
@@ -283,7 +293,8 @@ pub fn calibrate(
     }
     let old: Vec<(&'static str, f64)> = chip.constants();
     let start: Vec<f64> = old.iter().map(|it| it.1).collect();
-    let new = refit(&chip, &points);
+    let known: Vec<(String, f64)> = isolated.iter().filter_map(|it| it.constant.clone()).collect();
+    let new = refit(&chip, &points, &known);
     let fitted = chip.with_constants(&new);
     for (probe, (region, schedule, _)) in probes.iter_mut().zip(&points) {
         probe.after_ns = predict(region, schedule, &fitted).map_or(0.0, |told| told.ns);
@@ -299,6 +310,7 @@ pub fn calibrate(
         chip: chip.name().to_owned(),
         constants: constants.collect(),
         probes,
+        isolated,
         skipped: vec!["matrix rates: no kernel family uses matrix units".to_owned()],
         error: (factor(&chip, &points), factor(&fitted, &points)),
     })
@@ -326,14 +338,24 @@ fn factor(chip: &Chip, points: &[(Region, Schedule, f64)]) -> f64 {
     squares(chip, points).sqrt().exp()
 }
 
-/// Constants that predict the points best; those that the points tell nothing of stay.
-fn refit(chip: &Chip, points: &[(Region, Schedule, f64)]) -> Vec<f64> {
-    let start: Vec<f64> = chip.constants().iter().map(|it| it.1).collect();
-    let loss = |values: &[f64]| {
-        let moved: f64 = values.iter().zip(&start).map(|(a, b)| (a / b).ln().powi(2)).sum();
-        squares(&chip.with_constants(values), points) + PULL * moved / start.len() as f64
+/// Constants that predict the points best, some of them known; those that the points tell nothing of stay.
+fn refit(chip: &Chip, points: &[(Region, Schedule, f64)], known: &[(String, f64)]) -> Vec<f64> {
+    let is_known = |name: &str| known.iter().find(|it| it.0 == name).map(|it| it.1);
+    let all = chip.constants();
+    let free: Vec<f64> =
+        all.iter().filter(|(name, _)| is_known(name).is_none()).map(|it| it.1).collect();
+    let with = |values: &[f64]| -> Vec<f64> {
+        let mut values = values.iter();
+        let value = |(name, old): &(&str, f64)| {
+            is_known(name).unwrap_or_else(|| values.next().copied().unwrap_or(*old))
+        };
+        all.iter().map(value).collect()
     };
-    fit(&start, 600, loss).0
+    let loss = |values: &[f64]| {
+        let moved: f64 = values.iter().zip(&free).map(|(a, b)| (a / b).ln().powi(2)).sum();
+        squares(&chip.with_constants(&with(values)), points) + PULL * moved / free.len() as f64
+    };
+    with(&fit(&free, 600, loss).0)
 }
 
 #[cfg(test)]
@@ -360,8 +382,13 @@ mod tests {
             }
         }
         assert!(factor(&CPU_DEVICE, &points) > 1.3, "there is something to find");
-        let found = CPU_DEVICE.with_constants(&refit(&CPU_DEVICE, &points));
+        let found = CPU_DEVICE.with_constants(&refit(&CPU_DEVICE, &points, &[]));
         assert!(factor(&found, &points) < 1.1, "{}", factor(&found, &points));
+        // What is known is not fitted.
+        let known = [(CPU_DEVICE.constants()[2].0.to_owned(), 123.0)];
+        let found = refit(&CPU_DEVICE, &points, &known);
+        assert_eq!(found[2], 123.0);
+        assert!(found.iter().zip(&truth).any(|(a, b)| (a / b - 1.0).abs() < 0.3), "{found:?}");
     }
 
     #[test]
@@ -372,6 +399,7 @@ mod tests {
             device: "here".into(),
             chip: CPU_DEVICE.name().into(),
             probes: Vec::new(),
+            isolated: Vec::new(),
             constants: vec![Constant { name: constants[0].0.into(), before: 1.0, after: 7.0 }],
             skipped: Vec::new(),
             error: (1.0, 1.0),

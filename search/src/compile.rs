@@ -404,14 +404,18 @@ impl Compilation<'_> {
         floor.limits = self.limits(None, floor.started);
         floor.show("rank");
         floor.workshop.phases.enter(Phase::Propose);
-        let ranked = floor.rank(cover)?;
+        let assembler = Assembler::find_or_driver(None, Path::new("."));
+        let ranked = floor.rank(cover, &assembler)?;
         floor.workshop.phases.leave();
-        let parts = floor.engine(&ranked.selection, &|proofs| self.facts(None, proofs, &[]))?;
+        let mut parts = floor.engine(&ranked.selection, &|proofs| self.facts(None, proofs, &[]))?;
+        parts.manifest.predicted_with = (ranked.n_assembled > 0).then(|| assembler.to_string());
         let of_step =
             |step: &eggine_runtime::Step| parts.manifest.kernels[step.kernel].predicted_ns;
         *predicted = Some(PredictedReport {
             chip: floor.costs.chip().name().to_owned(),
             n_ranked: ranked.n_ranked,
+            n_assembled: ranked.n_assembled,
+            assembler: parts.manifest.predicted_with.clone(),
             predicted_ns: parts.plan.steps.iter().filter_map(of_step).sum(),
         });
         let finished = !floor.interrupt.load(Ordering::SeqCst);

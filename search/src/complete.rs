@@ -402,6 +402,7 @@ fn measured(
     parts.manifest.code.clear();
     parts.manifest.device = Some(device.to_owned());
     parts.manifest.predicted_for = None;
+    parts.manifest.predicted_with = None;
     parts.manifest.options.insert("tuned".into(), format!("{} on {}", job.budget, job.device));
     let mut proofs: BTreeSet<String> = parts.evidence.drain(..).collect();
     let mut reports: BTreeMap<usize, Verification> = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use eggine_codegen_ptx::{classify, first_schedule, schedule_of};
+use eggine_codegen_ptx::{classify_on, first_schedule_on, schedule_of};
 use eggine_ir::Schedule;
 use eggine_rewrite::{Cover, KernelSpace, Optimiser, RegionId, TensorDef};
 use eggine_runtime::Verification;
@@ -87,6 +87,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) incumbents: BTreeMap<usize, (Schedule, Prepared)>,
     /// The row that each passed candidate rests on, and who proposed it.
     pub(crate) proofs: BTreeMap<(usize, Schedule), Proof>,
+    /// What is predicted of schedules from their machine code.
+    pub(crate) refined_ns: BTreeMap<(usize, Schedule), f64>,
     /// Whether kernels are measured, or only verified.
     pub(crate) measures: bool,
     /// Covers to extract at once.
@@ -135,6 +137,7 @@ impl<'a> Floor<'a> {
             covers: Vec::new(),
             incumbents: BTreeMap::new(),
             proofs: BTreeMap::new(),
+            refined_ns: BTreeMap::new(),
             measures: false,
             k: 1,
             max_error: 1.0,
@@ -229,12 +232,12 @@ impl<'a> Floor<'a> {
             numbers.iter().copied().filter(|number| !self.firsts.contains_key(number)).collect();
         todo.sort_unstable();
         todo.dedup();
-        let subjects = &self.subjects;
+        let (subjects, chip) = (&self.subjects, self.costs.chip());
         let made: Vec<_> = self.workshop.phases.time(Phase::Emit, |_| {
             todo.into_par_iter()
                 .map(|number| {
                     let subject = &subjects[number];
-                    let schedule = first_schedule(&subject.region);
+                    let schedule = first_schedule_on(&subject.region, chip);
                     let prepared = schedule.map(|it| prepare(subject, &it, target));
                     (number, schedule.zip(prepared))
                 })
@@ -279,7 +282,8 @@ impl<'a> Floor<'a> {
             }
         }
         // The other families, in order of preference; the universal one is last.
-        for family in classify(&self.subjects[number].region).into_iter().skip(1) {
+        let families = classify_on(&self.subjects[number].region, self.costs.chip());
+        for family in families.into_iter().skip(1) {
             let subject = self.subjects[number].clone();
             if let Some(schedule) = schedule_of(&subject.region, family) {
                 let prepared = self.workshop.prepare(&subject, &schedule);
@@ -444,7 +448,7 @@ impl Lab for Floor<'_> {
     fn open(&mut self, region: usize) -> Result<Option<Opened>, CompileError> {
         if !self.firsts.contains_key(&region) {
             let subject = self.subjects[region].clone();
-            let schedule = first_schedule(&subject.region);
+            let schedule = first_schedule_on(&subject.region, self.costs.chip());
             let made = schedule.map(|it| (it, self.workshop.prepare(&subject, &it)));
             match self.make_first(region, made)? {
                 Ok(first) => drop(self.firsts.insert(region, first)),

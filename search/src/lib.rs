@@ -32,7 +32,7 @@ mod user_rules;
 pub mod workshop;
 
 pub use calibrate::{
-    CalibrateError, Calibration, Constant, Probe, calibrate, calibrated, chip_of,
+    CalibrateError, Calibration, Constant, Isolated, Probe, calibrate, calibrated, chip_of,
     keep as keep_calibration,
 };
 pub use compile::{CompileError, Source, compile, compile_imported};

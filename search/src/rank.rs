@@ -1,19 +1,28 @@
 //! Searching without a device: schedules are ranked by the static model of a chip, and only those that are
-//! taken are made and verified.
+//! taken are made and verified. Where there is an assembler the leading few of each region are predicted
+//! again from their machine code.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use eggine_codegen_ptx::{first_choices, neighbours};
+use eggine_codegen_ptx::assemble::Assembler;
+use eggine_codegen_ptx::predict::pipeline::assembled::predict_assembled;
+use eggine_codegen_ptx::{Chip, first_choices, neighbours};
 use eggine_ir::Schedule;
+use rayon::prelude::*;
 
 use crate::compile::CompileError;
 use crate::floor::Floor;
 use crate::select::{Pick, Selection};
+use crate::workshop::prepare;
 
 /// Best predictions of a region that are made and verified until one is right.
 const N_TRIED: usize = 8;
+
+/// Best predictions of a region that are assembled: by the model's own test the best of three is within
+/// one percent (`codegen-ptx/src/predict/mainloops.rs`), and an assembly takes a tenth of a second.
+const N_ASSEMBLED: usize = 3;
 
 /// A region under ranking.
 struct Arm {
@@ -50,11 +59,17 @@ pub(crate) struct Ranked {
     pub(crate) selection: Selection,
     /// Schedules predicted.
     pub(crate) n_ranked: u64,
+    /// Of these, predicted again from machine code.
+    pub(crate) n_assembled: u64,
 }
 
 impl Floor<'_> {
     /// Ranks schedules of a cover's regions until the floor's limits, and takes the best right ones.
-    pub(crate) fn rank(&mut self, cover: usize) -> Result<Ranked, CompileError> {
+    pub(crate) fn rank(
+        &mut self,
+        cover: usize,
+        assembler: &Assembler,
+    ) -> Result<Ranked, CompileError> {
         let chip = *self.costs.chip();
         let mut n_ranked = 0u64;
         let mut arms = Vec::new();
@@ -109,6 +124,9 @@ impl Floor<'_> {
         let mut chosen = std::collections::BTreeMap::new();
         for arm in &mut arms {
             arm.ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        }
+        let n_assembled = self.refine(&mut arms, assembler);
+        for arm in &mut arms {
             chosen.insert(arm.number, self.best_right(arm)?);
         }
         let pick = |number: usize| Pick {
@@ -120,7 +138,58 @@ impl Floor<'_> {
         };
         let numbers = &self.covers[cover].numbers;
         let picks = numbers.iter().map(|(&id, &number)| (id, pick(number))).collect();
-        Ok(Ranked { selection: Selection { cover, picks }, n_ranked })
+        Ok(Ranked { selection: Selection { cover, picks }, n_ranked, n_assembled })
+    }
+
+    /// Predicts the leading schedules of each region from their machine code, and puts these in the order
+    /// of that. What the assembler refuses is not taken; what cannot be counted stays where it is. How many
+    /// were predicted so.
+    fn refine(&mut self, arms: &mut [Arm], assembler: &Assembler) -> u64 {
+        let Chip::Gpu(gpu) = *self.costs.chip() else { return 0 };
+        if !assembler.makes_code() {
+            return 0;
+        }
+        let leading = |arm: &Arm| arm.ranked.len().min(N_ASSEMBLED);
+        let todo: Vec<(usize, Schedule, f64)> = arms
+            .iter()
+            .flat_map(|arm| arm.ranked[..leading(arm)].iter().map(|it| (arm.number, it.1, it.0)))
+            .collect();
+        let (subjects, target) = (&self.subjects, self.workshop.target);
+        let predict = |&(number, schedule, plain_ns): &(usize, Schedule, f64)| {
+            let subject = &subjects[number];
+            let Ok(prepared) = prepare(subject, &schedule, target) else {
+                return (plain_ns, false);
+            };
+            match assembler.assemble_for(&prepared.ptx, gpu.target) {
+                Ok(assembled) => {
+                    let kernel = &prepared.lowered.kernel;
+                    let told =
+                        predict_assembled(&subject.region, &schedule, kernel, &assembled, &gpu);
+                    told.map_or((plain_ns, false), |told| (told.ns, true))
+                }
+                Err(reason) => {
+                    tracing::info!(%schedule, %reason, "the assembler does not take a ranked schedule");
+                    (f64::INFINITY, false)
+                }
+            }
+        };
+        let found: Vec<(f64, bool)> = todo.par_iter().map(predict).collect();
+        let mut n_assembled = 0;
+        let mut told = todo.iter().zip(found);
+        for arm in arms {
+            let n = leading(arm);
+            for place in &mut arm.ranked[..n] {
+                let Some((&(number, schedule, _), (ns, is_refined))) = told.next() else { break };
+                place.0 = ns;
+                if is_refined {
+                    n_assembled += 1;
+                    self.refined_ns.insert((number, schedule), ns);
+                }
+            }
+            arm.ranked[..n].sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            arm.ranked.retain(|it| it.0.is_finite());
+        }
+        n_assembled
     }
 
     /// The best of a region's ranking whose kernel is right; the first choice, which is, if none is.

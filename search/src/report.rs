@@ -67,6 +67,10 @@ pub struct PredictedReport {
     pub chip: String,
     /// Schedules ranked.
     pub n_ranked: u64,
+    /// Of these, the leading few that were predicted again from their machine code.
+    pub n_assembled: u64,
+    /// What made that machine code.
+    pub assembler: Option<String>,
     /// Predicted time of all launches of one inference, in ns.
     pub predicted_ns: f64,
 }

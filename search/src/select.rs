@@ -119,12 +119,14 @@ impl Floor<'_> {
         for ((&id, pick), verification) in selection.picks.iter().zip(verifications) {
             let subject = &self.subjects[pick.number];
             proofs.extend(pick.proof.clone());
+            let plain = || self.costs.predict_schedule_ns(&subject.region, &pick.schedule);
+            let refined = self.refined_ns.get(&(pick.number, pick.schedule)).copied();
             let choice = Choice {
                 subject,
                 schedule: pick.schedule,
                 prepared: self.kernel(pick.number, &pick.schedule),
                 agent: pick.agent.to_owned(),
-                predicted_ns: self.costs.predict_schedule_ns(&subject.region, &pick.schedule),
+                predicted_ns: refined.unwrap_or_else(plain),
                 measured_ns: pick.measured_ns,
                 verification,
             };

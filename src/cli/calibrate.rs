@@ -66,6 +66,19 @@ fn print(calibration: &Calibration) {
             probe.schedule
         );
     }
+    for alone in &calibration.isolated {
+        println!(
+            "  {:<42} {:>12.3} {:<14} {:>11.1} µs measured alone{}",
+            alone.name,
+            alone.value,
+            alone.unit,
+            alone.measured_ns / 1e3,
+            alone
+                .constant
+                .as_ref()
+                .map_or_else(String::new, |(name, value)| { format!(": {name} is {value:.2}") })
+        );
+    }
     for skipped in &calibration.skipped {
         println!("  skipped {skipped}");
     }

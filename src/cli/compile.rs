@@ -321,6 +321,13 @@ fn print(report: &Report) {
             predicted.chip,
             predicted.predicted_ns / 1e6
         );
+        match &predicted.assembler {
+            Some(assembler) => println!(
+                "  the leading {} were predicted from machine code by {assembler}",
+                predicted.n_assembled
+            ),
+            None => println!("  none was predicted from machine code: no assembler was found"),
+        }
     }
     if let Some(code) = &report.machine_code {
         println!("  machine code: {code}");

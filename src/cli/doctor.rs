@@ -35,6 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     findings.extend(cuda());
     findings.extend([
         assembler(),
+        linker(),
         evidence(args.evidence.clone().or_else(super::default_evidence).as_deref()),
     ]);
     if args.json {
@@ -100,6 +101,23 @@ fn assembler() -> Finding {
                 "optional: `cargo xtask tools` in a checkout, or put ptxas 13.0 on the path",
             ),
         },
+    }
+}
+
+/// nvJitLink, which is not needed where there is another assembler.
+fn linker() -> Finding {
+    let all = Assembler::all(Path::new("."));
+    let found = all.iter().find(|it| it.name() == "nvJitLink");
+    Finding {
+        what: "nvJitLink",
+        works: found.is_some(),
+        found: found.map_or_else(
+            || "not found (libnvJitLink.so.13 or .12)".to_owned(),
+            |linker| linker.to_string(),
+        ),
+        advice: found
+            .is_none()
+            .then_some("optional: it assembles in this process where nvPTXCompiler is not found"),
     }
 }
 

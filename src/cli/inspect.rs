@@ -49,6 +49,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
         (None, None) => "measured on none: times are predicted".into(),
     };
     println!("target   {}, {measured}", manifest.target);
+    if let Some(assembler) = &manifest.predicted_with {
+        println!("         predicted from machine code by {assembler}");
+    }
     for code in &manifest.code {
         let n_bytes: u64 = code.cubin_bytes.iter().sum();
         println!("code     {}, {n_bytes} bytes by {}", code.target, code.assembler);

@@ -72,6 +72,11 @@ fn a_calibration_is_kept_and_used() {
     let probes = report["probes"].as_array().unwrap();
     assert!(probes.len() >= 9, "{report}");
     assert!(probes.iter().all(|probe| probe["measured_ns"].as_f64().unwrap() > 0.0), "{report}");
+    let alone = report["isolated"].as_array().unwrap();
+    assert!(
+        alone.len() == 4 && alone.iter().all(|it| it["value"].as_f64().unwrap() > 0.0),
+        "{report}"
+    );
     let (before, after) = (report["error"][0].as_f64(), report["error"][1].as_f64());
     assert!(after.unwrap() < before.unwrap(), "a fit predicts its points better: {report}");
     assert_eq!(report["skipped"].as_array().unwrap().len(), 1, "{report}");
@@ -126,6 +131,16 @@ fn the_gpu_bench_kit_runs_dry() {
     ] {
         assert!(text.contains(word), "`{word}` is missing from: {text}");
     }
+    // The half that needs torch runs with stand-ins, and a name that torch has not is found.
+    let test = |arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        command.arg(kit.with_file_name("test_kit.py")).args(arguments);
+        command.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap()
+    };
+    assert!(succeeds(&test(&[])).contains("the kit runs: 8 models, 4 contestants each"));
+    let output = test(&["--without", "compile"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("no attribute 'compile'"), "{stderr}");
     // A device that is not there ends it with the command's own message.
     let output = run(&["--dry", "--device", "nowhere"]);
     assert!(!output.status.success());

@@ -13,6 +13,14 @@ fn a_chip_that_is_not_here_is_predicted_for_and_every_time_says_so() {
     assert!(report.contains("predicted, nothing measured"), "{report}");
     let shown = succeeds(&eggine(&["inspect", path(&engine)]));
     assert!(shown.contains("predicted for h200: nothing was measured"), "{shown}");
+    // Where there is an assembler the leading few are predicted from what it makes, and it is said.
+    match report.contains("none was predicted from machine code") {
+        true => assert!(!shown.contains("from machine code"), "{shown}"),
+        false => {
+            assert!(report.contains("were predicted from machine code by "), "{report}");
+            assert!(shown.contains("predicted from machine code by "), "{shown}");
+        }
+    }
     let times: Vec<&str> = shown.lines().filter(|line| line.contains(" ms ")).collect();
     assert!(!times.is_empty() && times.iter().all(|line| line.contains("predicted for h200")));
     let explained = succeeds(&eggine(&["explain", path(&engine)]));

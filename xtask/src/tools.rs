@@ -1,5 +1,5 @@
-//! Installs the assembler, as a program and, where there is gcc, as a library for use in process. Both come
-//! from Python wheels, which pip checks against the hashes in `tools/`; their licence does not allow us
+//! Installs the assembler, as a program, as NVIDIA's linker and, where there is gcc, as a library, the two
+//! for use in process. All come from Python wheels, which pip checks against the hashes in `tools/`; their licence does not allow us
 //! to commit them.
 
 use std::fs;
@@ -28,6 +28,7 @@ pub(crate) fn install(workspace: &Path) -> Result<(), String> {
         })?;
     }
     client(workspace, &tools);
+    linker(workspace, &tools);
     let library = tools.join(format!("nvptxcompiler-{VERSION}/libnvptxcompiler.so"));
     if library.exists() {
         println!("nvPTXCompiler {VERSION} is installed");
@@ -82,6 +83,22 @@ pub(crate) fn python(workspace: &Path, requirements: &str, name: &str) -> Result
         })?;
     }
     Ok(installed)
+}
+
+/// Installs nvJitLink, another way to assemble in process. It is optional.
+fn linker(workspace: &Path, tools: &Path) {
+    let installed = tools.join(format!("nvjitlink-{VERSION}/libnvJitLink.so.13"));
+    if installed.exists() {
+        println!("nvJitLink {VERSION} is installed");
+        return;
+    }
+    let made = staged(tools, |staging| {
+        let wheel = download(workspace, "nvjitlink.txt", staging)?;
+        publish(&wheel.join("nvidia/cu13/lib/libnvJitLink.so.13"), &installed)
+    });
+    if let Err(reason) = made {
+        println!("skipped nvJitLink: {reason}; its test is skipped too");
+    }
 }
 
 /// Runs `make` with a directory of its own: what it makes becomes visible when it is complete.

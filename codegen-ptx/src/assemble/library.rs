@@ -60,14 +60,20 @@ fn checked(call: &'static str, status: c_int) -> Result<(), AssembleError> {
 impl Library {
     /// Loads the library at a path, or of a name that the system's loader knows.
     pub(super) fn open(path: &Path) -> Result<Self, AssembleError> {
-        let fail = |reason: String| AssembleError::Library { path: path.to_owned(), reason };
+        let fail = |reason: String| AssembleError::Library {
+            path: path.to_owned(),
+            library: "nvPTXCompiler",
+            reason,
+        };
         // SAFETY: loading runs the library's initialisers; this one registers nothing and starts no threads.
         let library =
             unsafe { libloading::Library::new(path) }.map_err(|err| fail(err.to_string()))?;
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the type is that of the header, and `library` outlives the function.
-                *unsafe { library.get($name) }.map_err(|err| fail(err.to_string()))?
+                *unsafe { library.get($name) }.map_err(|_| {
+                    fail(format!("it has no function {}", String::from_utf8_lossy($name)))
+                })?
             };
         }
         let get_version: GetVersion = function!(b"nvPTXCompilerGetVersion");

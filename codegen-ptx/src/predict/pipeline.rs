@@ -10,6 +10,8 @@
 //! T      = max(waves · t_wave / clock, L2 bytes / its rate, DRAM bytes / its rate) + launch
 //! ```
 
+pub mod assembled;
+
 use super::GpuChip;
 
 /// One iteration of a loop of one block.

@@ -18,7 +18,7 @@ const ATTRIBUTES: &[(c_int, c_int)] = &[
     (10, 32),               // WARP_SIZE
     (11, 0x7fff_ffff),      // MAX_PITCH
     (12, 65536),            // MAX_REGISTERS_PER_BLOCK
-    (13, 1_000_000),        // CLOCK_RATE, kHz: nothing here has a clock
+    (13, 6_000_000),        // CLOCK_RATE, kHz: more than any processor has, so that bounds of time hold
     (14, 512),              // TEXTURE_ALIGNMENT
     (15, 1),                // GPU_OVERLAP
     (31, 1),                // CONCURRENT_KERNELS

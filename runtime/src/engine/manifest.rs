@@ -26,6 +26,10 @@ pub struct Manifest {
     /// Chip whose static model ranked the schedules, if none was measured: `h200`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_for: Option<String>,
+    /// What made the machine code that the taken schedules were predicted from, if any:
+    /// `nvPTXCompiler 13.0 in this process`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_with: Option<String>,
     /// Machine code besides the PTX, one record a target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub code: Vec<CodeRecord>,

@@ -31,8 +31,8 @@ pub(super) fn attributes_of(wanted: &LaunchAttributes) -> ([CUlaunchAttribute; 2
 
 /// For messages.
 pub(super) fn describe(wanted: &LaunchAttributes) -> String {
-    let cooperative = if wanted.cooperative { "cooperative" } else { "" };
-    let between = if wanted.cooperative && wanted.cluster.is_some() { ", " } else { "" };
-    let cluster = wanted.cluster.map_or_else(String::new, |it| format!("clusters of {it:?}"));
-    format!("{cooperative}{between}{cluster}")
+    let cooperative = wanted.cooperative.then(|| "cooperative".to_owned());
+    let cluster = wanted.cluster.map(|it| format!("clusters of {it:?}"));
+    let shared = (wanted.shared_bytes > 0).then(|| format!("{} bytes shared", wanted.shared_bytes));
+    [cooperative, cluster, shared].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

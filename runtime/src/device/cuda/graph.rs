@@ -36,7 +36,7 @@ fn node_params(
         blockDimX: block_x,
         blockDimY: block_y,
         blockDimZ: block_z,
-        sharedMemBytes: 0,
+        sharedMemBytes: launch.attributes.shared_bytes,
         kernelParams: pointers.as_mut_ptr(),
         extra: std::ptr::null_mut(),
         kern: std::ptr::null_mut(),

@@ -2,7 +2,7 @@
 //! stays behind.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_uint, c_void};
+use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::driver::sys::{
@@ -21,13 +21,23 @@ use crate::device::{DeviceError, Launch, ModuleId};
 /// Space for what the driver's compiler says about a text.
 const LOG_BYTES: usize = 8192;
 
+/// Dynamic shared memory of a block that need not be asked for.
+const PLAIN_SHARED_BYTES: u32 = 48 << 10;
+
 /// Threads that compile at the same time: each has a compiler's memory.
 const MOST_WORKERS: usize = 16;
 
 /// A module and its functions, found as they are first launched.
 pub(super) struct Loaded {
     module: CUmodule,
-    functions: Vec<(String, CUfunction)>,
+    functions: Vec<Function>,
+}
+
+/// A function, and the dynamic shared memory that its launches may have.
+struct Function {
+    name: String,
+    handle: CUfunction,
+    shared_bytes: u32,
 }
 
 // SAFETY: modules may be used by any thread whose current context is theirs.
@@ -262,16 +272,32 @@ impl Live {
         }
     }
 
-    /// The function of a launch.
-    pub(super) fn function(
-        &mut self,
-        id: ModuleId,
-        entry: &str,
-    ) -> Result<CUfunction, DeviceError> {
+    /// The function of a launch, with the shared memory that the launch wants allowed.
+    pub(super) fn function(&mut self, launch: &Launch) -> Result<CUfunction, DeviceError> {
+        let (id, entry, wanted) = (launch.module, &launch.entry, launch.attributes.shared_bytes);
+        let handle = self.find(id, entry)?;
+        let known = self.modules.get_mut(&id.0).map(|it| it.functions.iter_mut());
+        let known = known.and_then(|mut it| it.find(|it| it.name == *entry));
+        if let Some(known) = known.filter(|it| it.shared_bytes < wanted) {
+            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let allowed = driver!(
+                cuFuncSetAttribute(handle, most, wanted as c_int),
+                " of kernel `{entry}`, {wanted} bytes of shared memory"
+            );
+            match allowed {
+                Ok(()) => known.shared_bytes = wanted,
+                Err(failure) => return Err(self.launch_error(failure, entry)),
+            }
+        }
+        Ok(handle)
+    }
+
+    /// A function by name.
+    fn find(&mut self, id: ModuleId, entry: &str) -> Result<CUfunction, DeviceError> {
         let missing = || DeviceError::NoSuchKernel { entry: entry.to_owned() };
         let loaded = self.modules.get_mut(&id.0).ok_or_else(missing)?;
-        if let Some((_, function)) = loaded.functions.iter().find(|(name, _)| name == entry) {
-            return Ok(*function);
+        if let Some(known) = loaded.functions.iter().find(|it| it.name == entry) {
+            return Ok(known.handle);
         }
         let name = CString::new(entry).map_err(|_| missing())?;
         let mut function = std::ptr::null_mut();
@@ -280,7 +306,11 @@ impl Live {
             " of kernel `{entry}`"
         );
         match found {
-            Ok(()) => loaded.functions.push((entry.to_owned(), function)),
+            Ok(()) => loaded.functions.push(Function {
+                name: entry.to_owned(),
+                handle: function,
+                shared_bytes: PLAIN_SHARED_BYTES,
+            }),
             Err(failure) if failure.code == CUDA_ERROR_NOT_FOUND => return Err(missing()),
             Err(failure) => return Err(self.report(failure)),
         }
@@ -295,7 +325,7 @@ impl Live {
 
     /// Launches, without waiting.
     pub(super) fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        let function = self.function(launch.module, &launch.entry)?;
+        let function = self.function(launch)?;
         const MOST_ON_STACK: usize = 32;
         let mut on_stack = [std::ptr::null_mut::<c_void>(); MOST_ON_STACK];
         let mut on_heap = Vec::new();
@@ -311,7 +341,8 @@ impl Live {
         }
         let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
         let none = std::ptr::null_mut();
-        let launched = if launch.attributes.is_plain() {
+        let is_plain = !launch.attributes.cooperative && launch.attributes.cluster.is_none();
+        let launched = if is_plain {
             driver!(
                 cuLaunchKernel(
                     function,
@@ -321,7 +352,7 @@ impl Live {
                     block_x,
                     block_y,
                     block_z,
-                    0,
+                    launch.attributes.shared_bytes,
                     self.stream,
                     pointers.as_mut_ptr(),
                     none,
@@ -340,7 +371,7 @@ impl Live {
                 blockDimX: block_x,
                 blockDimY: block_y,
                 blockDimZ: block_z,
-                sharedMemBytes: 0,
+                sharedMemBytes: launch.attributes.shared_bytes,
                 hStream: self.stream,
                 attrs: attributes.as_mut_ptr(),
                 numAttrs: n_attributes,
