@@ -323,9 +323,9 @@ impl<'t> Parser<'t> {
             self.number("an offset")?
         } else if self.is("-") {
             let magnitude: i64 = self.number("an offset")?;
-            match i32::try_from(-magnitude) {
-                Ok(offset) => offset,
-                Err(_) => {
+            match magnitude.checked_neg().and_then(|offset| i32::try_from(offset).ok()) {
+                Some(offset) => offset,
+                None => {
                     self.at -= 1;
                     return self.expected("an offset");
                 }
