@@ -94,13 +94,21 @@ impl Plan {
                 }
             }
         }
-        let by_axes = candidates.iter().filter_map(|columns| Self::with_columns(graph, columns));
-        let by_runs = runs.iter().filter_map(|&length| Self::with_runs(graph, length));
-        by_axes.chain(by_runs).min_by_key(|plan| plan.work)
+        let mut best: Option<Plan> = None;
+        // A plan that is no better than the best is given up as soon as that is clear.
+        for columns in &candidates {
+            let most = best.as_ref().map_or(u64::MAX, |plan| plan.work.saturating_sub(1));
+            best = Self::with_columns(graph, columns, most).or(best);
+        }
+        for &length in &runs {
+            let most = best.as_ref().map_or(u64::MAX, |plan| plan.work.saturating_sub(1));
+            best = Self::with_runs(graph, length, most).or(best);
+        }
+        best
     }
 
     /// Rows are runs of so many neighbouring elements of every output.
-    fn with_runs(graph: &Graph, length: usize) -> Option<Plan> {
+    fn with_runs(graph: &Graph, length: usize, most: u64) -> Option<Plan> {
         let mut space = Space::default();
         let n_rows = graph.ty(graph.outputs[0]).n_elems() / length;
         let (row_leaf, row) = space.fresh(None, 0, n_rows as i64 - 1, 0);
@@ -112,11 +120,11 @@ impl Plan {
             let index = space.delinear(&position, &moves::extents(graph, output));
             outputs.push(Columns { leaves: vec![leaf], extents: vec![length], index });
         }
-        Self::with_split(graph, space, (vec![row_leaf], vec![n_rows]), outputs)
+        Self::with_split(graph, space, (vec![row_leaf], vec![n_rows]), outputs, most)
     }
 
     /// Columns are these axes of every output.
-    fn with_columns(graph: &Graph, columns: &[usize]) -> Option<Plan> {
+    fn with_columns(graph: &Graph, columns: &[usize], most: u64) -> Option<Plan> {
         let first = moves::extents(graph, graph.outputs[0]);
         let rank = first.len();
         let mut space = Space::default();
@@ -156,17 +164,20 @@ impl Plan {
             }
             outputs.push(of_output);
         }
-        Self::with_split(graph, space, (row_leaves, row_extents), outputs)
+        Self::with_split(graph, space, (row_leaves, row_extents), outputs, most)
     }
 
-    /// The plan for outputs whose indices are given in leaves of rows and columns.
+    /// The plan for outputs whose indices are given in leaves of rows and columns; `None` if its work
+    /// is more than `most`.
     fn with_split(
         graph: &Graph,
         mut space: Space,
         (row_leaves, row_extents): (Vec<Atom>, Vec<usize>),
         outputs: Vec<Columns>,
+        most: u64,
     ) -> Option<Plan> {
         let n_rows: usize = row_extents.iter().product();
+        let most = most / n_rows.max(1) as u64;
         let mut stages: Vec<Stage> = Vec::new();
         let mut in_thread: BTreeSet<Value> = BTreeSet::new();
         let mut work = 0u64;
@@ -174,6 +185,7 @@ impl Plan {
         for (&output, of_output) in graph.outputs.iter().zip(&outputs) {
             let n_columns: usize = of_output.extents.iter().product();
             work += n_columns as u64;
+            legal &= work <= most;
             let mut seen = BTreeSet::new();
             let mut nesting = Nesting::default();
             let index = of_output.index.clone();
@@ -204,6 +216,7 @@ impl Plan {
                         None => {
                             legal &= !in_thread.contains(&value);
                             work += length as u64;
+                            legal &= work <= most;
                             stages.push(Stage { node: value, index: index.to_vec(), length });
                         }
                     }
@@ -220,6 +233,7 @@ impl Plan {
                     .map(|leaf| space.loop_extent(leaf).unwrap_or(n_columns as u64))
                     .fold(1, u64::saturating_mul);
                 work = work.saturating_add(trips.saturating_mul(length as u64));
+                legal &= work <= most;
                 Step::Into
             });
             legal &= seen.len() <= MAX_VISITS;
