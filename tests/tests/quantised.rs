@@ -171,7 +171,7 @@ fn weights_of_4_bits_stay_packed_and_are_unpacked_in_the_kernel() {
     let x: Vec<f32> = numbers(M * K, -8, 8).into_iter().map(|x| x as f32).collect();
     let weight = |k: usize, n: usize| {
         let byte = packed[(n * K + k) / 2];
-        let nibble = if k % 2 == 0 { byte & 15 } else { byte >> 4 };
+        let nibble = if k.is_multiple_of(2) { byte & 15 } else { byte >> 4 };
         (f64::from(nibble) - 8.0) * f64::from(scales[(n * K + k) / BLOCK])
     };
     let element = |m: usize, n: usize| -> f64 {
