@@ -115,7 +115,8 @@ pub(super) fn parse_literal(dtype: DType, text: &str) -> Result<Literal, &'stati
 fn parse_float(dtype: DType, text: &str) -> Option<Literal> {
     if let Some(hex) = text.strip_prefix("0x") {
         let bits = u64::from_str_radix(hex, 16).ok()?;
-        return (hex.len() == dtype.bits() / 4).then_some(Literal::Bits(bits));
+        // Types of less than a byte have no NaN whose bits would have to be told.
+        return (dtype.bits() >= 8 && hex.len() == dtype.bits() / 4).then_some(Literal::Bits(bits));
     }
     match dtype {
         DType::F64 => text.parse().ok().map(Literal::Float),
@@ -153,8 +154,11 @@ pub(super) fn splat_of(
 ) -> Tensor {
     let few = |n: usize| tensor_of(dtype, &[n], &vec![literal; n]).bytes;
     let bytes = match dtype.bits() {
-        // Two to a byte; behind the last of an odd number there is nothing.
-        4 => [few(2).repeat(n_elems / 2), few(n_elems % 2).to_vec()].concat(),
+        // Several to a byte; behind the last there is nothing.
+        bits @ ..8 => {
+            let each = 8 / bits;
+            [few(each).repeat(n_elems / each), few(n_elems % each).to_vec()].concat()
+        }
         _ => few(1).repeat(n_elems),
     };
     Tensor::new(dtype, extents, bytes)
