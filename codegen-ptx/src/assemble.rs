@@ -1,8 +1,8 @@
 //! The assembler: PTX text to machine code, and what the assembler says and makes.
 //!
 //! Best first: nvPTXCompiler in this process, nvJitLink in this process, `ptxas` as a process, or none, so
-//! that the driver compiles the text when it loads it. The first three are the same compiler and give the
-//! same instructions. None needs a GPU. Some messages are of failures but come with success; these are errors here.
+//! that the driver compiles the text when it loads it. The first and the third are the same
+//! compiler and give the same code. None needs a GPU. Some messages are of failures but come with success; these are errors here.
 //! What the assembler cannot see (misaligned vectors, addresses out of bounds, races) the executor finds.
 
 pub mod cubin;
