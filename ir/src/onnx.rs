@@ -109,11 +109,5 @@ pub fn import_bytes(
 ///
 /// If the file is not a model.
 pub fn describe(path: impl AsRef<Path>) -> Result<Description, ImportError> {
-    let model = load::open(path.as_ref())?;
-    let graph = model.graph.as_ref().expect("a decoded model has a graph");
-    Ok(Description {
-        inputs: bind::inputs(graph),
-        outputs: bind::outputs(graph),
-        model: import::info(&model),
-    })
+    Ok(part::Model::open(path.as_ref())?.description())
 }

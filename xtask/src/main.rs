@@ -22,7 +22,7 @@ const TASKS: &[(&str, Task, &str)] = &[
     ("oracles",   conformance::oracles, "compares the oracle, onnx.reference and onnxruntime on every conformance test"),
     ("fmt-check", ci::fmt_check,  "fails if a file is not formatted"),
     ("test",      ci::all,        "what a change must pass: tools, formatting, lints, tests, documentation"),
-    ("kill9",     ci::kill9,      "kills a thousand searches and compares with undisturbed ones (about ten minutes)"),
+    ("kill9",     ci::kill9,      "kills a thousand searches and compares with undisturbed ones (about five minutes on two cores)"),
     ("ci",        ci::all,        "the same"),
 ];
 

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use eggine_ir::graph::eval::{Rounding, eval};
 use eggine_ir::onnx::ImportError;
-use eggine_ir::onnx::part::{Bound, Found, Model, Request, attribute, import_part};
-use eggine_ir::onnx::proto::{GraphProto, NodeProto};
+use eggine_ir::onnx::part::{
+    Bound, Found, MOVES, Model, Request, attribute, import_part, name_of, uses,
+};
+use eggine_ir::onnx::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use eggine_ir::{DType, Tensor};
 
 use super::value::{HostValue, Strings};
@@ -72,17 +74,22 @@ fn numbers(
     node: usize,
     operands: &BTreeMap<String, HostValue>,
 ) -> Result<BTreeMap<String, HostValue>, HostError> {
-    // What nobody reads would not be computed: here everything is read.
+    // What nobody reads would not be computed: here everything is read. Of the graph only what the node
+    // reads is looked at.
     let graph = *graphs.last().expect("there is a main graph");
-    let mut alone = (*graph).clone();
-    let outputs = graph.node[node].output.iter().filter(|name| !name.is_empty());
-    alone.output = outputs
-        .map(|name| eggine_ir::onnx::proto::ValueInfoProto {
-            name: Some(name.clone()),
-            r#type: None,
-        })
-        .collect();
-    alone.node = vec![graph.node[node].clone()];
+    let message = &graph.node[node];
+    let mut alone = GraphProto {
+        name: graph.name.clone(),
+        node: vec![message.clone()],
+        sparse_initializer: graph.sparse_initializer.clone(),
+        ..GraphProto::default()
+    };
+    let reads = uses(&alone).remove(0);
+    let is_read = |it: &&TensorProto| it.name.as_ref().is_some_and(|name| reads.contains(name));
+    alone.initializer = graph.initializer.iter().filter(is_read).cloned().collect();
+    let outputs = message.output.iter().filter(|name| !name.is_empty());
+    alone.output =
+        outputs.map(|name| ValueInfoProto { name: Some(name.clone()), r#type: None }).collect();
     let mut graphs = graphs.to_vec();
     *graphs.last_mut().expect("there is a main graph") = &alone;
     let bound: BTreeMap<String, Bound> =
@@ -124,7 +131,7 @@ fn is_label_encoder(node: &NodeProto) -> bool {
 }
 
 /// The strings of an initialiser.
-pub(super) fn strings_of(tensor: &eggine_ir::onnx::proto::TensorProto) -> Option<Strings> {
+pub(super) fn strings_of(tensor: &TensorProto) -> Option<Strings> {
     if tensor.data_type != Some(8) {
         return None;
     }
@@ -146,15 +153,14 @@ fn strings(
     let graph = *graphs.last().expect("there is a main graph");
     let message = &graph.node[node];
     let op = message.op_type.clone().unwrap_or_default();
-    let refused =
-        || HostError::Strings { node: eggine_ir::onnx::part::name_of(message), op: op.clone() };
+    let refused = || HostError::Strings { node: name_of(message), op: op.clone() };
     if is_label_encoder(message) {
         let operand = message.input.first().and_then(|name| operands.get(name));
         let result = label_encoder(message, operand.ok_or_else(refused)?)?;
         let name = message.output.first().cloned().unwrap_or_default();
         return Ok(BTreeMap::from([(name, result)]));
     }
-    if !eggine_ir::onnx::part::MOVES.contains(&op.as_str()) {
+    if !MOVES.contains(&op.as_str()) {
         return Err(refused());
     }
     // Each string is known by its position while the evaluator moves it.
@@ -199,10 +205,7 @@ fn strings(
 /// `ai.onnx.ml.LabelEncoder` from or to strings: version 1 by position among its classes, versions 2 to 4
 /// by keys and values.
 fn label_encoder(node: &NodeProto, operand: &HostValue) -> Result<HostValue, HostError> {
-    let wrong = |reason: &str| HostError::Table {
-        node: eggine_ir::onnx::part::name_of(node),
-        reason: reason.to_owned(),
-    };
+    let wrong = |reason: &str| HostError::Table { node: name_of(node), reason: reason.to_owned() };
     let texts = |name: &str| -> Option<Vec<String>> {
         attribute(node, name).filter(|attr| !attr.strings.is_empty()).map(|attr| {
             attr.strings.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect()

@@ -411,7 +411,8 @@ impl<'a> Session<'a> {
         });
         let part = PartOf { inputs, found, done, stuck: stuck.collect() };
         if self.stages.values().filter(|stage| stage.session.is_some()).count() >= MAX_SESSIONS {
-            let oldest = self.stages.iter().min_by_key(|(_, stage)| stage.used);
+            let loaded = self.stages.iter().filter(|(_, stage)| stage.session.is_some());
+            let oldest = loaded.min_by_key(|(_, stage)| stage.used);
             let oldest = oldest.map(|(key, _)| key.clone());
             oldest.and_then(|key| self.stages.remove(&key));
         }
