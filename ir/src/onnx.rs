@@ -9,6 +9,7 @@ mod bind;
 mod builder;
 mod call;
 mod error;
+mod function;
 mod import;
 mod integers;
 mod load;

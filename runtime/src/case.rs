@@ -2,7 +2,8 @@
 //!
 //! Arrays are named as the model's tensors, or `in0…`, `out0…` in the model's order; `spec0…` are
 //! expected outputs too, as another implementation computes them. Where both spellings are there, the
-//! tensor's name wins.
+//! tensor's name wins. The elements of a sequence are `name.0`, `name.1`, …; `name.length` tells how many
+//! where there is none. An optional without a value has no array.
 
 mod npy;
 
@@ -10,6 +11,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use eggine_ir::onnx::Port;
 use eggine_ir::{DType, Tensor};
 use indexmap::IndexMap;
 
@@ -216,6 +218,72 @@ impl Case {
         }
     }
 
+    /// The value for input `index` of whatever kind the model declares. An optional of which the case has
+    /// nothing is without a value.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such array, it is of a kind that no value has, or a sequence has another length than
+    /// the case tells.
+    pub fn input_port(&self, index: usize, port: &Port) -> Result<HostValue, CaseError> {
+        let (name, numbered) = (port.name.as_str(), format!("in{index}"));
+        match port.found.as_str() {
+            _ if port.dtype.is_some() => self.input_value(index, name),
+            "a sequence" => {
+                let found = self.sequence(name, &numbered)?;
+                found.ok_or_else(|| self.missing(&format!("{name}.0"), format!("{numbered}.0")))
+            }
+            "an optional" if [name, &numbered].iter().any(|it| self.arrays.contains_key(*it)) => {
+                self.input_value(index, name)
+            }
+            "an optional" => Ok(self.sequence(name, &numbered)?.unwrap_or(HostValue::Nothing)),
+            _ => self.input_value(index, name),
+        }
+    }
+
+    /// The sequence that output `index` should be, if the case says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`input_port`](Self::input_port).
+    pub fn expected_sequence(
+        &self,
+        index: usize,
+        name: &str,
+    ) -> Result<Option<HostValue>, CaseError> {
+        self.sequence(name, &format!("out{index}"))
+    }
+
+    fn sequence(&self, name: &str, numbered: &str) -> Result<Option<HostValue>, CaseError> {
+        for base in [name, numbered] {
+            let mut all = Vec::new();
+            loop {
+                let element = format!("{base}.{}", all.len());
+                match self.arrays.get(&element) {
+                    Some(Array::Strings(strings, _)) => {
+                        all.push(HostValue::Strings(strings.clone()));
+                    }
+                    Some(_) => all.extend(self.array(&element)?.cloned().map(HostValue::from)),
+                    None => break,
+                }
+            }
+            let told = format!("{base}.length");
+            let length = match self.array(&told)? {
+                Some(tensor) if !tensor.dtype.is_float() => tensor.to_i64().first().copied(),
+                _ => None,
+            };
+            match length {
+                None if all.is_empty() => (),
+                Some(length) if usize::try_from(length).ok() != Some(all.len()) => {
+                    let reason = format!("it is {length}, and there are {} elements", all.len());
+                    return Err(self.damaged(&told, reason));
+                }
+                _ => return Ok(Some(HostValue::Sequence(all))),
+            }
+        }
+        Ok(None)
+    }
+
     /// The strings that output `index` should be, if the case says so.
     pub fn expected_strings(&self, index: usize, name: &str) -> Option<&Strings> {
         self.strings(name, &format!("out{index}"))
@@ -358,18 +426,24 @@ pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<(), CaseErr
     write_values(path, &values)
 }
 
-/// As [`write_npz`], of numbers and strings; a sequence is an array for each of its elements, named
-/// `name[i]`.
+/// As [`write_npz`], of numbers and strings; a sequence is an array for each of its elements, `name.0`,
+/// `name.1`, …, and one without elements is its `name.length`. Nothing is written for an optional without a
+/// value.
 ///
 /// # Errors
 ///
 /// As [`write_npz`].
 pub fn write_values(path: &Path, values: &[(String, HostValue)]) -> Result<(), CaseError> {
+    let none = HostValue::Tensor(Tensor::i64(&[], &[0]));
     let mut arrays: Vec<(String, &HostValue)> = Vec::new();
     for (name, value) in values {
         match value {
+            HostValue::Nothing => (),
+            HostValue::Sequence(all) if all.is_empty() => {
+                arrays.push((format!("{name}.length"), &none));
+            }
             HostValue::Sequence(all) => {
-                let named = all.iter().enumerate().map(|(at, it)| (format!("{name}[{at}]"), it));
+                let named = all.iter().enumerate().map(|(at, it)| (format!("{name}.{at}"), it));
                 arrays.extend(named);
             }
             single => arrays.push((name.clone(), single)),
@@ -388,8 +462,8 @@ pub fn write_values(path: &Path, values: &[(String, HostValue)]) -> Result<(), C
             let npy = match value {
                 HostValue::Tensor(tensor) => npy::to_bytes(tensor).map_err(unsupported)?,
                 HostValue::Strings(strings) => npy::strings_to_bytes(strings),
-                HostValue::Sequence(_) => {
-                    return Err(unsupported("a sequence of sequences has no array".into()));
+                HostValue::Sequence(_) | HostValue::Nothing => {
+                    return Err(unsupported(format!("{value} in a sequence has no array")));
                 }
             };
             // The stored time would otherwise make equal arrays different files.

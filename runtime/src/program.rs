@@ -8,14 +8,19 @@
 //!
 //! Nothing is silently left to the host: [`Session::trace`] tells every stage and every host step of a run.
 
+mod control;
 mod file;
 mod host;
+mod observe;
 mod range;
+mod trace;
 mod value;
 mod walk;
 
 pub use file::{Program, ProgramError, ProgramManifest, is_program};
 pub use host::HostError;
+pub use observe::{Iteration, Observer, StageRun, Step, Visit};
 pub use range::{DimRange, InputRange, OutOfRange};
+pub use trace::{Event, Repeated, Trace};
 pub use value::{HostValue, Strings};
-pub use walk::{Event, NoSpecialise, RunError, Session, Specialise, SpecialiseError};
+pub use walk::{NoSpecialise, RunError, Session, Specialise, SpecialiseError};

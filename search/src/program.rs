@@ -9,8 +9,8 @@ use eggine_ir::onnx::{ImportError, Imported};
 use eggine_ir::{Region, Schedule};
 use eggine_runtime::Engine;
 use eggine_runtime::program::{
-    Event, HostValue, InputRange, Program, ProgramError, ProgramManifest, RunError, Session,
-    Specialise, SpecialiseError,
+    Event, HostValue, InputRange, Program, ProgramError, ProgramManifest, Repeated, RunError,
+    Session, Specialise, SpecialiseError, Trace,
 };
 
 use crate::compile::{CompileError, Source, compile_imported};
@@ -175,42 +175,33 @@ pub fn compile_program(
 }
 
 /// Launches of all engines of a run.
-pub fn launches(trace: &[Event]) -> usize {
-    let of = |event: &Event| match event {
-        Event::Stage { n_launches, .. } => *n_launches,
-        Event::Host { .. } => 0,
-    };
-    trace.iter().map(of).sum()
+pub fn launches(trace: &Trace) -> usize {
+    usize::try_from(trace.n_launches()).unwrap_or(usize::MAX)
 }
 
-/// A line an event; repeated ones are counted.
-pub fn lines(trace: &[Event]) -> Vec<String> {
-    let mut counted: Vec<(String, usize)> = Vec::new();
-    for event in trace {
-        let line = match event {
+/// A line an event, with how often it came.
+pub fn lines(trace: &Trace) -> Vec<String> {
+    let line = |it: &Repeated| {
+        let line = match &it.event {
             Event::Stage { graph, n_nodes, n_launches } => {
                 let graph = if graph.is_empty() { "the main graph" } else { graph };
                 format!("engine: {n_nodes} nodes of {graph}, {n_launches} launches")
             }
             Event::Host { node, op, .. } => format!("host: {node} ({op})"),
         };
-        match counted.iter_mut().find(|(known, _)| *known == line) {
-            Some((_, n)) => *n += 1,
-            None => counted.push((line, 1)),
+        match it.n_times {
+            1 => line,
+            n => format!("{line}, {n} times"),
         }
-    }
-    let line = |(line, n): (String, usize)| match n {
-        1 => line,
-        n => format!("{line}, {n} times"),
     };
-    counted.into_iter().map(line).collect()
+    trace.iter().map(line).collect()
 }
 
 /// Each node that the host computed or decided, once, with the reason.
-fn host_steps(trace: &[Event]) -> Vec<String> {
+fn host_steps(trace: &Trace) -> Vec<String> {
     let mut found = BTreeMap::new();
-    for event in trace {
-        if let Event::Host { node, op, reason } = event {
+    for it in trace.iter() {
+        if let Event::Host { node, op, reason } = &it.event {
             found.entry(node.clone()).or_insert_with(|| format!("{node} ({op}): {reason}"));
         }
     }

@@ -156,8 +156,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let mut job = Job::new(&args.model);
     job.shapes = args.shapes.iter().cloned().collect();
     let case = args.shapes_from.as_deref().map(Case::read).transpose()?;
-    let strings = super::program::has_strings(&args.model)?;
-    if let Some(case) = case.as_ref().filter(|_| !strings) {
+    let on_host = super::program::has_host_types(&args.model)?;
+    if let Some(case) = case.as_ref().filter(|_| !on_host) {
         for (name, extents) in eggine::input_extents(&args.model, case)? {
             job.shapes.entry(name).or_insert(extents);
         }
@@ -206,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     });
     handler.map_err(|err| format!("cannot catch interrupts: {err}"))?;
     let ranges = args.min_shapes.as_ref().zip(args.max_shapes.as_ref());
-    let compiled = match ranges.is_some() || strings {
+    let compiled = match ranges.is_some() || on_host {
         true => None,
         false => match eggine::search::compile(&job, &args.output, &INTERRUPTED) {
             Err(err) if super::program::is_for_programs(&err) => None,

@@ -10,7 +10,7 @@ use eggine::ir::Dim;
 use eggine::ir::onnx::part::Model;
 use eggine::ir::onnx::{ImportError, Port};
 use eggine::runtime::IoSpec;
-use eggine::runtime::case::write_values;
+use eggine::runtime::case::{Expected, write_values};
 use eggine::runtime::compare::{Comparison, OutputComparison};
 use eggine::runtime::program::{DimRange, HostValue, InputRange, Program, Session, Strings};
 use eggine::search::{
@@ -26,13 +26,14 @@ type Shapes = BTreeMap<String, Vec<usize>>;
 /// Nobody interrupts the compilation of a part of a run: the process just ends.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-const STRINGS: &str = "a tensor of strings";
+/// What a model may take or return that no engine does.
+const HOST_TYPES: [&str; 3] = ["a tensor of strings", "a sequence", "an optional"];
 
-/// Whether a model takes or returns strings.
-pub(crate) fn has_strings(model: &Path) -> Result<bool, CliError> {
+/// Whether a model takes or returns strings, sequences or optionals.
+pub(crate) fn has_host_types(model: &Path) -> Result<bool, CliError> {
     let description = eggine::ir::onnx::describe(model)?;
     let ports = description.inputs.iter().chain(&description.outputs);
-    Ok(ports.into_iter().any(|port| port.found == STRINGS))
+    Ok(ports.into_iter().any(|port| port.dtype.is_none() && HOST_TYPES.contains(&&*port.found)))
 }
 
 /// Whether a model that has no engine of its own has a program: all that is missing is known at run time.
@@ -53,7 +54,7 @@ pub(crate) fn points(
     let ports = Model::open(&job.model)?.description().inputs;
     let served = ranges_of(&ports, ranges)?;
     if let (Some(case), true) = (case, opt.is_empty()) {
-        let values = ports.iter().enumerate().map(|(n, port)| case.input_value(n, &port.name));
+        let values = ports.iter().enumerate().map(|(n, port)| case.input_port(n, port));
         return Ok(vec![values.collect::<Result<_, _>>()?]);
     }
     let shapes: Vec<&Shapes> = match (opt.is_empty(), ranges) {
@@ -165,7 +166,7 @@ pub(crate) fn open<'a>(
 
 fn inputs(session: &Session<'_>, case: &Case) -> Result<Vec<HostValue>, CaseError> {
     let ports = session.program().model().description().inputs;
-    ports.iter().enumerate().map(|(n, port)| case.input_value(n, &port.name)).collect()
+    ports.iter().enumerate().map(|(n, port)| case.input_port(n, port)).collect()
 }
 
 fn output_names(session: &Session<'_>) -> Vec<String> {
@@ -217,13 +218,22 @@ pub(crate) fn compare(
                 outputs.extend(compare_outputs(&[spec], got, &expected, rel_tol).outputs);
             }
             HostValue::Strings(strings) => {
-                outputs.push({
-                    let want = case.expected_strings(n, &name);
-                    compare_strings(name, strings, want)
-                });
+                let want = case.expected_strings(n, &name).cloned().map(HostValue::Strings);
+                let got = HostValue::Strings(strings.clone());
+                outputs.push(compare_values(&name, &got, want.as_ref(), rel_tol).remove(0));
             }
             HostValue::Sequence(_) => {
-                return Err(format!("output `{name}` is {value}: cases have no sequences").into());
+                let want = case.expected_sequence(n, &name)?;
+                outputs.extend(compare_values(&name, value, want.as_ref(), rel_tol));
+            }
+            HostValue::Nothing => {
+                let want = case.expected_sequence(n, &name)?;
+                let single = match case.array(&name)? {
+                    Some(tensor) => Some(tensor),
+                    None => case.array(&format!("out{n}"))?,
+                };
+                let want = want.or(single.cloned().map(HostValue::Tensor));
+                outputs.extend(compare_values(&name, value, want.as_ref(), rel_tol));
             }
         }
     }
@@ -234,6 +244,57 @@ pub(crate) fn compare(
     let comparison = Comparison { agrees: outputs.iter().all(|output| output.agrees), outputs };
     show(&comparison)?;
     Ok(if comparison.agrees { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// How a value of any kind compares: a sequence gives a comparison for each of its elements.
+pub(crate) fn compare_values(
+    name: &str,
+    got: &HostValue,
+    want: Option<&HostValue>,
+    rel_tol: f64,
+) -> Vec<OutputComparison> {
+    let unlike = |agrees: bool| OutputComparison {
+        name: name.to_owned(),
+        ty: got.to_string(),
+        agrees,
+        against: want.map(|_| "out"),
+        max_relative: 0.0,
+        relative_l2: 0.0,
+        tolerance: 0.0,
+        n_elems: 1,
+        n_mismatches: usize::from(!agrees),
+        worst_index: (!agrees).then_some(0),
+        worst_got: Some(got.to_string()),
+        worst_want: want.map(HostValue::to_string),
+    };
+    match (got, want) {
+        (HostValue::Tensor(tensor), Some(HostValue::Tensor(expected)))
+            if tensor.ty() == expected.ty() =>
+        {
+            let (dtype, extents) = (tensor.dtype, tensor.extents.clone());
+            let spec = IoSpec { name: name.to_owned(), dtype, extents };
+            let expected = [Expected { out: Some(expected.clone()), spec: None }];
+            let got = std::slice::from_ref(tensor);
+            compare_outputs(&[spec], got, &expected, rel_tol).outputs
+        }
+        (HostValue::Strings(strings), None) => {
+            vec![compare_strings(name.to_owned(), strings, None)]
+        }
+        (HostValue::Strings(strings), Some(HostValue::Strings(expected))) => {
+            vec![compare_strings(name.to_owned(), strings, Some(expected))]
+        }
+        (HostValue::Sequence(all), Some(HostValue::Sequence(expected)))
+            if all.len() == expected.len() && !all.is_empty() =>
+        {
+            let pairs = all.iter().zip(expected).enumerate();
+            let of = |(at, (got, want))| {
+                compare_values(&format!("{name}.{at}"), got, Some(want), rel_tol)
+            };
+            pairs.flat_map(of).collect()
+        }
+        (got, Some(want)) => vec![unlike(got == want)],
+        (_, None) => vec![unlike(true)],
+    }
 }
 
 /// Strings are equal or not.

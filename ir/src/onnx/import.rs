@@ -85,7 +85,7 @@ pub(super) struct Importer<'m> {
 }
 
 /// Domain as the tables spell it.
-fn domain(name: Option<&str>) -> &str {
+pub(super) fn domain(name: Option<&str>) -> &str {
     match name {
         None | Some("") => "ai.onnx",
         Some(name) => name,

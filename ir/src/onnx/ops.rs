@@ -312,6 +312,7 @@ pub(super) const TABLE: &[Row] = &[
     control("If", 7, control::branch),
     control("Loop", 7, control::unroll_loop),
     control("Scan", 9, control::unroll_scan),
+    row("Optional", 15, constants::optional),
     row("OptionalHasElement", 15, constants::has_element),
     row("OptionalGetElement", 15, elementwise::identity),
     row("SequenceEmpty", 11, control::sequence_empty),

@@ -16,6 +16,7 @@ use prost::Message;
 use super::builder::Builder;
 use super::call::Item;
 use super::error::{ImportError, Unsupported};
+use super::function;
 use super::import::{self, Importer, Scope};
 use super::integers::integer_products;
 use super::load::{self, Tensors};
@@ -41,6 +42,9 @@ pub const MOVES: &[&str] = &[
     "Transpose",
     "Unsqueeze",
 ];
+
+/// How an optional without a value is called, where a name is [bound](Bound::Foreign) to it.
+pub const NOTHING: &str = "an optional without a value";
 
 /// A decoded model. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -101,6 +105,19 @@ impl Model {
     /// The main graph.
     pub fn graph(&self) -> &GraphProto {
         self.proto.graph.as_ref().expect("a decoded model has a graph")
+    }
+
+    /// Whether the model defines operators itself.
+    pub fn has_functions(&self) -> bool {
+        !self.proto.functions.is_empty()
+    }
+
+    /// The body of the function of this model that a node calls, as a model whose graph takes the node's
+    /// operands: attributes of the call are in place of what refers to them, and operands that the call
+    /// leaves out are left out. `None` if the node is no such call.
+    pub fn function(&self, node: &NodeProto) -> Option<Self> {
+        let proto = Arc::new(function::body(&self.proto, node)?);
+        Some(Self { proto, folder: self.folder.clone() })
     }
 
     /// What it takes and returns.
@@ -288,7 +305,10 @@ pub fn import_part(model: &Model, request: &Request<'_>) -> Result<Part, ImportE
         if let Some(failure) = importer.take_failure() {
             return Err(failure);
         }
-        if reasons.is_empty() {
+        // What a host handles stays with it: a part has no place for it.
+        let is_foreign =
+            |name: &String| matches!(scope.find(name), Some(Item::Foreign(_))) && !name.is_empty();
+        if reasons.is_empty() && !message.output.iter().any(is_foreign) {
             done.push(node);
         } else {
             scope.poison(&message.output);

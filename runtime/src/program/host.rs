@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use eggine_ir::graph::eval::{Rounding, eval};
 use eggine_ir::onnx::ImportError;
 use eggine_ir::onnx::part::{
-    Bound, Found, MOVES, Model, Request, attribute, import_part, name_of, uses,
+    Bound, Found, MOVES, Model, NOTHING, Request, attribute, import_part, name_of, uses,
 };
 use eggine_ir::onnx::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use eggine_ir::{DType, Tensor};
@@ -30,6 +30,12 @@ pub enum HostError {
         /// Its operator.
         op: String,
     },
+    /// An optional whose value is asked for.
+    #[error("node `{node}` (OptionalGetElement): its operand is an optional without a value")]
+    Nothing {
+        /// Name of the node.
+        node: String,
+    },
     /// A table that does not say what it maps.
     #[error("node `{node}` (LabelEncoder): {reason}")]
     Table {
@@ -45,6 +51,7 @@ fn bound(value: &HostValue) -> Bound {
         HostValue::Tensor(tensor) => Bound::Constant(tensor.clone()),
         HostValue::Strings(_) => Bound::Foreign("a tensor of strings".into()),
         HostValue::Sequence(all) => Bound::Sequence(all.iter().map(bound).collect()),
+        HostValue::Nothing => Bound::Foreign(NOTHING.into()),
     }
 }
 
@@ -59,12 +66,36 @@ pub(super) fn run(
 ) -> Result<BTreeMap<String, HostValue>, HostError> {
     let graph = *graphs.last().expect("there is a main graph");
     let message = &graph.node[node];
+    if let Some(result) = passed(message, operands)? {
+        let name = message.output.first().cloned().unwrap_or_default();
+        return Ok(BTreeMap::from([(name, result)]));
+    }
     if operands.values().any(|value| matches!(value, HostValue::Strings(_)))
         || is_label_encoder(message)
     {
         return strings(model, graphs, path, node, operands);
     }
     numbers(model, graphs, path, node, operands)
+}
+
+/// Optionals, and what else passes a value on whatever it is.
+fn passed(
+    node: &NodeProto,
+    operands: &BTreeMap<String, HostValue>,
+) -> Result<Option<HostValue>, HostError> {
+    if !node.domain.as_deref().is_none_or(|it| it.is_empty() || it == "ai.onnx") {
+        return Ok(None);
+    }
+    let name = node.input.first().filter(|name| !name.is_empty());
+    let operand = name.and_then(|name| operands.get(name));
+    Ok(match (node.op_type.as_deref().unwrap_or_default(), operand) {
+        ("Optional", None) if name.is_none() => Some(HostValue::Nothing),
+        ("OptionalGetElement", Some(HostValue::Nothing)) => {
+            return Err(HostError::Nothing { node: name_of(node) });
+        }
+        ("Optional" | "OptionalGetElement" | "Identity", Some(value)) => Some(value.clone()),
+        _ => None,
+    })
 }
 
 fn numbers(
@@ -291,6 +322,6 @@ fn by_position(node: &NodeProto, classes: &[String], operand: &HostValue) -> Hos
             let data = data.map(|at| of(at).unwrap_or_else(|| otherwise.clone())).collect();
             HostValue::Strings(Strings { extents: tensor.extents.clone(), data })
         }
-        HostValue::Sequence(_) => operand.clone(),
+        HostValue::Sequence(_) | HostValue::Nothing => operand.clone(),
     }
 }

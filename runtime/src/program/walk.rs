@@ -9,21 +9,20 @@ use std::error::Error;
 use std::rc::Rc;
 
 use eggine_ir::onnx::part::{
-    Bound, Found, Model, Part, Request, attribute, import_part, name_of, uses,
+    Bound, Found, Model, NOTHING, Part, Request, import_part, name_of, uses,
 };
-use eggine_ir::onnx::proto::{GraphProto, NodeProto};
+use eggine_ir::onnx::proto::{GraphProto, NodeProto, TypeProto};
 use eggine_ir::onnx::{ImportError, Imported};
 use eggine_ir::{DType, Tensor};
 
 use super::file::Program;
 use super::host::{self, HostError, value_of};
+use super::observe::{Iteration, Observer, StageRun, Step, Visit};
 use super::range::OutOfRange;
-use super::value::HostValue;
+use super::trace::{Event, Trace};
+use super::value::{HostValue, fits};
 use crate::device::{Device, DeviceError};
 use crate::engine::Engine;
-
-/// Loops of more iterations than this do not end, as far as a program is concerned.
-const MAX_TRIPS: i64 = 1 << 20;
 
 /// Subgraphs in subgraphs beyond this are a cycle.
 const MAX_DEPTH: usize = 64;
@@ -116,34 +115,13 @@ pub enum RunError {
     },
 }
 
-/// What happened in a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Nodes that ran as an engine.
-    Stage {
-        /// Path of the graph; empty for the main one.
-        graph: String,
-        /// How many nodes.
-        n_nodes: usize,
-        /// Launches of its engine.
-        n_launches: usize,
-    },
-    /// A node that the host computed or decided.
-    Host {
-        /// Path of the node.
-        node: String,
-        /// Its operator.
-        op: String,
-        /// Why it is not part of an engine.
-        reason: String,
-    },
-}
-
 /// A stage with its engine loaded.
 struct Stage {
     part: PartOf,
     session: Option<crate::executor::Session>,
     used: u64,
+    /// What an observer is shown.
+    shown: Option<(Imported, Option<Engine>)>,
 }
 
 /// A part without its graph, which is not needed once there is an engine.
@@ -156,29 +134,29 @@ struct PartOf {
 
 /// What a name stands for.
 #[derive(Clone)]
-struct Slot {
-    value: HostValue,
+pub(super) struct Slot {
+    pub(super) value: HostValue,
     /// The same in every run of this situation.
-    known: bool,
+    pub(super) known: bool,
 }
 
 /// The names of one visit of a graph, and those around it.
-struct Frame<'f> {
-    parent: Option<&'f Frame<'f>>,
-    slots: BTreeMap<String, Slot>,
+pub(super) struct Frame<'f> {
+    pub(super) parent: Option<&'f Frame<'f>>,
+    pub(super) slots: BTreeMap<String, Slot>,
 }
 
 impl Frame<'_> {
-    fn find(&self, name: &str) -> Option<&Slot> {
+    pub(super) fn find(&self, name: &str) -> Option<&Slot> {
         self.slots.get(name).or_else(|| self.parent.and_then(|parent| parent.find(name)))
     }
 }
 
 /// A graph, those around it, and its path.
 #[derive(Clone, Copy)]
-struct Place<'m> {
-    graphs: &'m [&'m GraphProto],
-    path: &'m str,
+pub(super) struct Place<'m> {
+    pub(super) graphs: &'m [&'m GraphProto],
+    pub(super) path: &'m str,
 }
 
 impl<'m> Place<'m> {
@@ -186,7 +164,7 @@ impl<'m> Place<'m> {
         self.graphs.last().expect("there is a main graph")
     }
 
-    fn path_of(&self, node: &NodeProto) -> String {
+    pub(super) fn path_of(&self, node: &NodeProto) -> String {
         match self.path.is_empty() {
             true => name_of(node),
             false => format!("{}/{}", self.path, name_of(node)),
@@ -204,7 +182,10 @@ pub struct Session<'a> {
     stages: BTreeMap<String, Stage>,
     uses: BTreeMap<String, Rc<Vec<Vec<String>>>>,
     made: BTreeMap<String, Engine>,
-    trace: Vec<Event>,
+    trace: Trace,
+    observer: Option<&'a mut dyn Observer>,
+    pub(super) iterations: Vec<Iteration>,
+    pub(super) functions: BTreeMap<String, Rc<Model>>,
     clock: u64,
     depth: usize,
 }
@@ -224,14 +205,23 @@ impl<'a> Session<'a> {
             stages: BTreeMap::new(),
             uses: BTreeMap::new(),
             made: BTreeMap::new(),
-            trace: Vec::new(),
+            trace: Trace::default(),
+            observer: None,
+            iterations: Vec::new(),
+            functions: BTreeMap::new(),
             clock: 0,
             depth: 0,
         }
     }
 
-    /// What the last run did, in order.
-    pub fn trace(&self) -> &[Event] {
+    /// As [`new`](Self::new), with someone who looks at each run and computes its stages.
+    pub fn observed(mut self, observer: &'a mut dyn Observer) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// What the last run did.
+    pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
@@ -257,13 +247,12 @@ impl<'a> Session<'a> {
         if ports.len() != inputs.len() {
             return Err(RunError::InputCount { wanted: ports.len(), given: inputs.len() });
         }
+        let types: BTreeMap<&str, &TypeProto> = (model.graph().input.iter())
+            .filter_map(|info| Some((info.name.as_deref()?, info.r#type.as_ref()?)))
+            .collect();
         let mut slots = BTreeMap::new();
         for (port, value) in ports.iter().zip(inputs) {
-            let fits = match value {
-                HostValue::Tensor(tensor) => port.dtype == Some(tensor.dtype),
-                HostValue::Strings(_) => port.found == "a tensor of strings",
-                HostValue::Sequence(_) => port.found == "a sequence",
-            };
+            let fits = types.get(port.name.as_str()).is_some_and(|ty| fits(ty, value));
             let rank = port.shape.as_ref().zip(value.extents());
             if !fits || rank.is_some_and(|(shape, extents)| shape.rank() != extents.len()) {
                 return Err(RunError::InputType {
@@ -290,7 +279,7 @@ impl<'a> Session<'a> {
     }
 
     /// Visits a graph with its inputs in the frame; its outputs in order.
-    fn walk(
+    pub(super) fn walk(
         &mut self,
         model: &Model,
         place: Place<'_>,
@@ -338,7 +327,7 @@ impl<'a> Session<'a> {
     }
 
     /// The value of an output of a graph: of a node, of a graph around it, or a constant.
-    fn result(
+    pub(super) fn result(
         &self,
         model: &Model,
         place: Place<'_>,
@@ -382,6 +371,7 @@ impl<'a> Session<'a> {
                 (HostValue::Strings(_), _) => Bound::Foreign("a tensor of strings".into()),
                 // Its length differs from visit to visit: what works with it is the host's.
                 (HostValue::Sequence(_), _) => Bound::Foreign("a sequence".into()),
+                (HostValue::Nothing, _) => Bound::Foreign(NOTHING.into()),
             };
             match &is {
                 Bound::Foreign(what) => hasher.update(format!("\n{name}={what}").as_bytes()),
@@ -401,13 +391,22 @@ impl<'a> Session<'a> {
         let request =
             Request { graphs: place.graphs, path: place.path, nodes: left, bound: &bound };
         let Part { imported, inputs, found, done, stuck } = import_part(model, &request)?;
-        let session = match imported.outputs.is_empty() {
+        let is_wanted = self.observer.as_ref().is_none_or(|it| it.wants_engines());
+        let session = match imported.outputs.is_empty() || !is_wanted {
             true => None,
             false => Some(self.load(place, &imported, &done, &key)?),
         };
+        let shown = (self.observer.is_some() && !imported.outputs.is_empty()).then(|| {
+            let engine = self.program.engine(&key).or_else(|| self.made.get(&key).cloned());
+            (imported, engine)
+        });
         let stuck = stuck.into_iter().map(|it| {
             let reasons: Vec<String> = it.reasons.iter().map(|it| it.reason.clone()).collect();
-            (it.node, reasons.join("; "))
+            // Without a reason it would be imported, but to nothing that an engine has.
+            match reasons.is_empty() {
+                true => (it.node, "it passes on what is no tensor of numbers".to_owned()),
+                false => (it.node, reasons.join("; ")),
+            }
         });
         let part = PartOf { inputs, found, done, stuck: stuck.collect() };
         if self.stages.values().filter(|stage| stage.session.is_some()).count() >= MAX_SESSIONS {
@@ -416,7 +415,7 @@ impl<'a> Session<'a> {
             let oldest = oldest.map(|(key, _)| key.clone());
             oldest.and_then(|key| self.stages.remove(&key));
         }
-        self.stages.insert(key.clone(), Stage { part, session, used: self.clock });
+        self.stages.insert(key.clone(), Stage { part, session, used: self.clock, shown });
         Ok(key)
     }
 
@@ -456,7 +455,7 @@ impl<'a> Session<'a> {
         };
         let mut outputs = Vec::new();
         let mut n_launches = 0;
-        if let Some(session) = &mut stage.session {
+        if stage.session.is_some() || stage.shown.is_some() {
             let mut inputs = Vec::with_capacity(part.inputs.len());
             for (name, at) in &part.inputs {
                 match (bound(name, *at), at) {
@@ -464,8 +463,17 @@ impl<'a> Session<'a> {
                     _ => unreachable!("only tensors are bound as inputs of a stage"),
                 }
             }
-            n_launches = session.n_launches();
-            outputs = session.run(&inputs).map_err(|source| RunError::Engine {
+            n_launches = stage.session.as_ref().map_or(0, crate::executor::Session::n_launches);
+            let ran = match (&mut self.observer, &stage.shown, &mut stage.session) {
+                (Some(observer), Some((imported, engine)), session) => {
+                    let visit = Visit { graph: place.path, iterations: &self.iterations };
+                    let engine = engine.as_ref().zip(session.as_mut());
+                    observer.stage(StageRun { visit, part: imported, inputs: &inputs, engine })
+                }
+                (_, _, Some(session)) => session.run(&inputs),
+                (_, _, None) => unreachable!("a stage without an engine is shown"),
+            };
+            outputs = ran.map_err(|source| RunError::Engine {
                 nodes: names(place, &part.done),
                 source: Box::new(source),
             })?;
@@ -484,6 +492,11 @@ impl<'a> Session<'a> {
         if n_launches > 0 {
             let (graph, n_nodes) = (place.path.to_owned(), part.done.len());
             self.trace.push(Event::Stage { graph, n_nodes, n_launches });
+        }
+        if let (Some(observer), true) = (&mut self.observer, stage.shown.is_some()) {
+            let visit = Visit { graph: place.path, iterations: &self.iterations };
+            let values = results.iter().map(|(name, slot)| (name.as_str(), &slot.value)).collect();
+            observer.step(Step { visit, node: names(place, &part.done), op: "", values });
         }
         frame.slots.extend(results);
         Ok(part.stuck.clone())
@@ -504,169 +517,62 @@ impl<'a> Session<'a> {
         self.trace.push(Event::Host { node: place.path_of(message), op: op.clone(), reason });
         let is_standard = message.domain.as_deref().unwrap_or_default().is_empty()
             || message.domain.as_deref() == Some("ai.onnx");
-        let results: Vec<HostValue> = match op.as_str() {
-            "If" if is_standard => self.branch(model, place, frame, message)?,
-            "Loop" if is_standard => self.repeat(model, place, frame, message)?,
-            _ => {
-                let mut operands = BTreeMap::new();
-                for name in reads {
-                    if let Some(slot) = frame.find(name) {
-                        operands.insert(name.clone(), slot.value.clone());
-                    } else if let Ok(HostValue::Strings(strings)) =
-                        self.result(model, place, frame, name)
-                    {
-                        operands.insert(name.clone(), HostValue::Strings(strings));
-                    }
+        let results: Vec<(String, HostValue)> =
+            match (self.function(model, place, message), op.as_str()) {
+                (Some(function), _) => {
+                    named(message, self.call(&function, model, place, frame, message)?)
                 }
-                let results = host::run(model, place.graphs, place.path, node, &operands)
-                    .map_err(|err| RunError::Host(Box::new(err)))?;
-                let slots = results.into_iter();
-                frame.slots.extend(slots.map(|(name, value)| (name, Slot { value, known: false })));
-                return Ok(());
-            }
-        };
-        for (name, value) in message.output.iter().zip(results) {
-            if !name.is_empty() {
-                frame.slots.insert(name.clone(), Slot { value, known: false });
-            }
+                (None, "If") if is_standard => {
+                    named(message, self.branch(model, place, frame, message)?)
+                }
+                (None, "Loop") if is_standard => {
+                    named(message, self.repeat(model, place, frame, message)?)
+                }
+                (None, "Scan") if is_standard => {
+                    named(message, self.scan(model, place, frame, message)?)
+                }
+                _ => {
+                    let mut operands = BTreeMap::new();
+                    for name in reads {
+                        if let Some(slot) = frame.find(name) {
+                            operands.insert(name.clone(), slot.value.clone());
+                        } else if let Ok(HostValue::Strings(strings)) =
+                            self.result(model, place, frame, name)
+                        {
+                            operands.insert(name.clone(), HostValue::Strings(strings));
+                        }
+                    }
+                    host::run(model, place.graphs, place.path, node, &operands)
+                        .map_err(|err| RunError::Host(Box::new(err)))?
+                        .into_iter()
+                        .collect()
+                }
+            };
+        if let Some(observer) = &mut self.observer {
+            let visit = Visit { graph: place.path, iterations: &self.iterations };
+            let values = results.iter().map(|(name, value)| (name.as_str(), value)).collect();
+            observer.step(Step { visit, node: place.path_of(message), op: &op, values });
         }
+        let slots = results.into_iter();
+        frame.slots.extend(slots.map(|(name, value)| (name, Slot { value, known: false })));
         Ok(())
     }
 
-    fn operand(
-        &self,
-        model: &Model,
-        place: Place<'_>,
-        frame: &Frame<'_>,
-        node: &NodeProto,
-        index: usize,
-    ) -> Result<Option<HostValue>, RunError> {
-        match node.input.get(index).filter(|name| !name.is_empty()) {
-            Some(name) => self.result(model, place, frame, name).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// A number that decides.
-    fn scalar(
-        &self,
-        model: &Model,
-        place: Place<'_>,
-        frame: &Frame<'_>,
-        node: &NodeProto,
-        index: usize,
-    ) -> Result<Option<i64>, RunError> {
-        let Some(value) = self.operand(model, place, frame, node, index)? else { return Ok(None) };
-        let number =
-            value.tensor().filter(|tensor| tensor.n_elems() == 1 && !tensor.dtype.is_float());
-        match number {
-            Some(tensor) => Ok(tensor.to_i64().first().copied()),
-            None => Err(RunError::Control {
-                node: place.path_of(node),
-                reason: format!("operand {index} is {value}, expected one number or boolean"),
-            }),
-        }
-    }
-
-    fn branch(
-        &mut self,
-        model: &Model,
-        place: Place<'_>,
-        frame: &Frame<'_>,
-        node: &NodeProto,
-    ) -> Result<Vec<HostValue>, RunError> {
-        let condition = self.scalar(model, place, frame, node, 0)?.unwrap_or(0) != 0;
-        let which = if condition { "then" } else { "else" };
-        let graph = subgraph(place, node, &format!("{which}_branch"))?;
-        let path = format!("{}/{which}", place.path_of(node));
-        let graphs: Vec<&GraphProto> = place.graphs.iter().copied().chain([graph]).collect();
-        let inside = Frame { parent: Some(frame), slots: BTreeMap::new() };
-        self.walk(model, Place { graphs: &graphs, path: &path }, inside)
-    }
-
-    fn repeat(
-        &mut self,
-        model: &Model,
-        place: Place<'_>,
-        frame: &Frame<'_>,
-        node: &NodeProto,
-    ) -> Result<Vec<HostValue>, RunError> {
-        let wrong = |reason: String| RunError::Control { node: place.path_of(node), reason };
-        let trips = self.scalar(model, place, frame, node, 0)?;
-        let mut go_on = self.scalar(model, place, frame, node, 1)?.unwrap_or(1) != 0;
-        let body = subgraph(place, node, "body")?;
-        let mut state = Vec::new();
-        for index in 2..node.input.len() {
-            let value = self.operand(model, place, frame, node, index)?;
-            state.push(value.ok_or_else(|| wrong(format!("operand {index} is missing")))?);
-        }
-        let n_states = state.len();
-        if body.input.len() != n_states + 2 || body.output.len() < n_states + 1 {
-            let (inputs, outputs) = (body.input.len(), body.output.len());
-            return Err(wrong(format!(
-                "its body has {inputs} inputs and {outputs} outputs for {n_states} states"
-            )));
-        }
-        let mut scans: Vec<Vec<Tensor>> = vec![Vec::new(); body.output.len() - n_states - 1];
-        let path = format!("{}/body", place.path_of(node));
-        let graphs: Vec<&GraphProto> = place.graphs.iter().copied().chain([body]).collect();
-        let mut trip = 0;
-        while trips.is_none_or(|trips| trip < trips) && go_on {
-            if trip == MAX_TRIPS {
-                return Err(wrong(format!("its loop did not end after {MAX_TRIPS} iterations")));
-            }
-            let condition = Tensor::from_i64(DType::Bool, &[], &[1]);
-            let mut values = vec![Tensor::i64(&[], &[trip]).into(), condition.into()];
-            values.append(&mut state);
-            let names = body.input.iter().map(|info| info.name.clone().unwrap_or_default());
-            let slots = names.zip(values).map(|(name, value)| (name, Slot { value, known: false }));
-            let inside = Frame { parent: Some(frame), slots: slots.collect() };
-            let results = self.walk(model, Place { graphs: &graphs, path: &path }, inside)?;
-            let mut results = results.into_iter();
-            let condition = results.next();
-            let condition = condition.as_ref().and_then(HostValue::tensor);
-            let condition = condition.filter(|it| it.n_elems() == 1 && !it.dtype.is_float());
-            let condition = condition.ok_or_else(|| wrong("its condition is no boolean".into()))?;
-            go_on = condition.to_i64().first() != Some(&0);
-            state = results.by_ref().take(n_states).collect();
-            for (scan, value) in scans.iter_mut().zip(results) {
-                match value {
-                    HostValue::Tensor(tensor) => scan.push(tensor),
-                    other => return Err(wrong(format!("it collects {other}"))),
-                }
-            }
-            trip += 1;
-        }
-        for scan in scans {
-            state.push(stack(&scan).map_err(wrong)?.into());
-        }
-        Ok(state)
+    /// Shows what a branch or a loop decided.
+    pub(super) fn decided(&mut self, place: Place<'_>, node: &NodeProto, condition: bool) {
+        let Some(observer) = &mut self.observer else { return };
+        let value = Tensor::from_i64(DType::Bool, &[], &[i64::from(condition)]).into();
+        let visit = Visit { graph: place.path, iterations: &self.iterations };
+        let op = node.op_type.as_deref().unwrap_or_default();
+        let values = vec![("condition", &value)];
+        observer.step(Step { visit, node: place.path_of(node), op, values });
     }
 }
 
-fn subgraph<'m>(
-    place: Place<'_>,
-    node: &'m NodeProto,
-    name: &str,
-) -> Result<&'m GraphProto, RunError> {
-    attribute(node, name).and_then(|attr| attr.g.as_ref()).ok_or_else(|| RunError::Control {
-        node: place.path_of(node),
-        reason: format!("it has no graph `{name}`"),
-    })
-}
-
-/// Slices of a loop along a new first axis.
-fn stack(slices: &[Tensor]) -> Result<Tensor, String> {
-    let Some(first) = slices.first() else {
-        return Err("it ran 0 times and collects slices, whose shape nobody knows".into());
-    };
-    if let Some(other) = slices.iter().find(|slice| slice.ty() != first.ty()) {
-        return Err(format!("it collects {} and {}", first.ty(), other.ty()));
-    }
-    let extents: Vec<usize> =
-        [slices.len()].into_iter().chain(first.extents.iter().copied()).collect();
-    let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.bytes.iter().copied()).collect();
-    Ok(Tensor::new(first.dtype, &extents, bytes))
+/// Results of a node with their names; those without one are not wanted.
+fn named(node: &NodeProto, values: Vec<HostValue>) -> Vec<(String, HostValue)> {
+    let all = node.output.iter().cloned().zip(values);
+    all.filter(|(name, _)| !name.is_empty()).collect()
 }
 
 /// Nodes in words.

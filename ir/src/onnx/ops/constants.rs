@@ -6,6 +6,7 @@ use crate::onnx::builder::Builder;
 use crate::onnx::call::{Call, Item, Outcome, one};
 use crate::onnx::error::OpError;
 use crate::onnx::load::product;
+use crate::onnx::part::NOTHING;
 
 /// No list that import itself writes out (`Range`, `NonZero`) is longer.
 const MAX_WRITTEN: usize = 1 << 26;
@@ -131,11 +132,21 @@ pub(super) fn eye_like(b: &mut Builder, c: &Call) -> Outcome {
     one(b.cast(on, dtype)?)
 }
 
+/// Its operand, or an optional without a value.
+pub(super) fn optional(_: &mut Builder, c: &Call) -> Outcome {
+    c.has("type");
+    match c.inputs.first() {
+        None | Some(None) => Ok(vec![Item::Foreign(NOTHING.into())]),
+        Some(Some(item)) => Ok(vec![item.clone()]),
+    }
+}
+
 /// Whether an optional is there: a tensor is, an operand that is left out is not.
 pub(super) fn has_element(b: &mut Builder, c: &Call) -> Outcome {
     let there = match c.inputs.first() {
         None | Some(None) => 0,
         Some(Some(Item::Poison)) => return Err(OpError::Poisoned),
+        Some(Some(Item::Foreign(what))) if what == NOTHING => 0,
         Some(Some(_)) => 1,
     };
     one(b.constant(Tensor::from_i64(crate::DType::Bool, &[], &[there])))
