@@ -31,8 +31,10 @@ use thiserror::Error;
 pub enum EmitError {
     #[error("kernel `{kernel}`: {val} = {expr:?} has no instruction for {ty:?}")]
     NoInstruction { kernel: String, val: Val, expr: Expr, ty: Scalar },
-    #[error("kernel `{kernel}`: elements of {buffer} are {dtype}, which no register holds")]
-    ElementType { kernel: String, buffer: Buffer, dtype: DType },
+    #[error(
+        "kernel `{kernel}`: elements of {buffer} are {dtype}, several to a byte: the byte is stored, not they"
+    )]
+    StoredPart { kernel: String, buffer: Buffer, dtype: DType },
     #[error("kernel `{kernel}`: {n_bytes} bytes are copied at once; 4, 8 and 16 can be")]
     CopySize { kernel: String, n_bytes: usize },
     #[error("kernel `{kernel}`: {n_bytes} bytes of shared memory, the most is {max}")]

@@ -54,9 +54,9 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The type that elements of `dtype` have in registers; `None` if kernels cannot hold them.
-    pub fn of(dtype: DType) -> Option<Scalar> {
-        Some(match dtype {
+    /// The type that elements of `dtype` have in registers. Floats of 8 and fewer bits are their codes.
+    pub fn of(dtype: DType) -> Scalar {
+        match dtype {
             DType::F64 => Scalar::F64,
             DType::F32 | DType::F16 | DType::BF16 => Scalar::F32,
             // A `u32` is a number of 64 bits, and a `u64` the bits of one.
@@ -64,16 +64,14 @@ impl Scalar {
             DType::I32 | DType::I16 | DType::I8 | DType::U16 | DType::U8 | DType::Bool => {
                 Scalar::I32
             }
-            DType::I4 | DType::U4 => Scalar::I32,
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => Scalar::I32,
             DType::F8E4M3
             | DType::F8E5M2
             | DType::F8E4M3FNUZ
             | DType::F8E5M2FNUZ
             | DType::F8E8M0
-            | DType::F4E2M1
-            | DType::I2
-            | DType::U2 => return None,
-        })
+            | DType::F4E2M1 => Scalar::I32,
+        }
     }
 }
 
@@ -94,9 +92,9 @@ pub enum Space {
 pub struct BufferDecl {
     /// Where it lies.
     pub space: Space,
-    /// Element type in memory. Loads widen (`f16`, `bf16` to `f32`; `i4`, `u4`, `i8`, `u8`, `bool`, `i16`,
-    /// `u16` to `i32`; `u32` to `i64`), stores narrow. Elements of 4 bits are loaded one by one and not
-    /// stored: two threads would write the same byte.
+    /// Element type in memory. Loads widen (`f16`, `bf16` to `f32`; integers of fewer than 32 bits, `bool`
+    /// and the codes of floats of 8 and 4 bits to `i32`; `u32` to `i64`), stores narrow. Elements of 4 and
+    /// 2 bits are loaded one by one and not stored: who writes them owns the byte, and stores that.
     pub dtype: DType,
     /// Number of elements that may be accessed.
     pub n_elems: usize,
@@ -247,6 +245,8 @@ pub enum Expr {
     /// Conversion to the type of the defined value: float to integer truncates and saturates (NaN: 0),
     /// integer to float rounds to nearest, `i32` to `i64` extends the sign, predicate to 0 or 1.
     Convert(Val),
+    /// The bits of a value as a number of the other type of their width: `i32` and `f32`, `i64` and `f64`.
+    Bits(Val),
     /// The value that the lane `lane ^ mask` has; all lanes of the warp must execute it.
     ShuffleXor(Val, u32),
 }

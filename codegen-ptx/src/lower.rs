@@ -155,6 +155,9 @@ pub fn first_schedule_on(region: &Region, chip: &Chip) -> Option<Schedule> {
 
 /// The first schedule within a family, if it can compute the region in one kernel.
 pub fn schedule_of(region: &Region, family: Family) -> Option<Schedule> {
+    if family != Family::Pointwise && pointwise::has_packed_output(&region.graph) {
+        return None;
+    }
     match family {
         Family::Pointwise if !is_bounded(&region.graph) => None,
         Family::Pointwise => Some(Schedule::Pointwise(pointwise::first_schedule(&region.graph))),
@@ -192,7 +195,10 @@ pub fn check(region: &Region, schedule: &Schedule) -> Result<(), Illegal> {
     if let Some((node, reason)) = unsupported(region) {
         return Err(Illegal::Unsupported { node, reason });
     }
+    let packed = pointwise::has_packed_output(&region.graph);
     match schedule {
+        Schedule::Row(_) if packed => Err(Illegal::Family { family: "row" }),
+        Schedule::Contraction(_) if packed => Err(Illegal::Family { family: "contraction" }),
         Schedule::Pointwise(_) if !is_bounded(&region.graph) => {
             Err(Illegal::Family { family: "pointwise" })
         }

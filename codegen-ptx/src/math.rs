@@ -3,11 +3,14 @@
 //! Polynomials are minimax fits (Lawson iteration on 400 Chebyshev points, in f64); the error next to
 //! each is its maximum over the interval, before rounding to `f32`. Errors of results are a few ulp.
 
+mod double;
+mod narrow;
+
 use eggine_ir::dtype::DTypeClass;
-use eggine_ir::graph::{Attrs, OpClass};
+use eggine_ir::graph::OpClass;
 use eggine_ir::{DType, Graph, NodeKind, Op, Tensor};
 
-use crate::kir::{BinaryOp, Builder, CompareOp, Scalar, UnaryOp, Val};
+use crate::kir::{BinaryOp, Builder, CompareOp, Scalar, UnaryOp, Val, fold};
 
 /// Element types of an operator's operands and result.
 pub(crate) struct Types {
@@ -19,39 +22,25 @@ pub(crate) struct Types {
 fn register(dtype: DType) -> Scalar {
     match dtype {
         DType::Bool => Scalar::Pred,
-        _ => Scalar::of(dtype).expect("checked by `unsupported`"),
+        _ => Scalar::of(dtype),
     }
 }
 
 /// The first node of a graph that kernels cannot compute, with the reason.
 pub(crate) fn unsupported(graph: &Graph) -> Option<(String, &'static str)> {
     for (value, node) in graph.nodes.iter() {
-        if Scalar::of(node.ty.dtype).is_none() {
-            return Some((format!("{value}: {}", node.ty), "no register holds its element type"));
-        }
-        if node.ty.dtype.bits() < 8 && graph.outputs.contains(&value) {
-            let reason = "a byte of it has two elements, which different threads would write";
-            return Some((format!("{value}: {}", node.ty), reason));
-        }
         let NodeKind::Apply(op, _, args) = &node.kind else { continue };
         let name = || format!("{value}: {op}");
-        let f64_approximation = matches!(
-            op,
-            Op::Exp | Op::Log | Op::Erf | Op::Tanh | Op::Sigmoid | Op::Sin | Op::Cos | Op::Pow
-        );
-        if f64_approximation && node.ty.dtype == DType::F64 {
-            return Some((name(), "there is no f64 version of the function"));
+        let sums = matches!(op.spec().class, OpClass::Reduce | OpClass::Window | OpClass::Contract)
+            || *op == Op::Resize;
+        let coded = |&arg: &eggine_ir::Value| narrow::is_coded(graph.ty(arg).dtype);
+        if sums && (args.iter().any(coded) || coded(&value)) {
+            return Some((name(), "floats of 8 and 4 bits are not summed"));
         }
         let orders =
             matches!(op, Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin | Op::MaxPool);
         if orders && graph.ty(args[0]).dtype == DType::U64 {
             return Some((name(), "there is no u64 version of the reduction"));
-        }
-        if *op == Op::Pow && node.ty.dtype == DType::U64 {
-            return Some((name(), "there is no u64 version of the function"));
-        }
-        if *op == Op::Pow && !node.ty.dtype.is_float() && small_exponent(graph, args[1]).is_none() {
-            return Some((name(), "an integer power needs a constant exponent"));
         }
         if op.spec().class != OpClass::Generate && node.ty.n_elems() > i32::MAX as usize {
             return Some((name(), "indices are 32 bits"));
@@ -60,21 +49,18 @@ pub(crate) fn unsupported(graph: &Graph) -> Option<(String, &'static str)> {
     None
 }
 
-fn small_exponent(graph: &Graph, value: eggine_ir::Value) -> Option<i64> {
-    match &graph.nodes[value].kind {
-        NodeKind::Const(tensor) if tensor.n_elems() == 1 => {
-            let x = tensor.to_f64()[0];
-            (x == x.trunc() && (0.0..=8.0).contains(&x)).then_some(x as i64)
-        }
-        _ => None,
-    }
-}
-
 /// An element of a constant.
 pub(crate) fn constant(b: &mut Builder, tensor: &Tensor, at: usize) -> Val {
-    let width = tensor.dtype.bits() / 8;
+    let n_bits = tensor.dtype.bits();
+    if narrow::is_coded(tensor.dtype) {
+        let per_byte = 8 / n_bits;
+        let code =
+            tensor.bytes[at / per_byte] >> (n_bits * (at % per_byte)) & (0xff >> (8 - n_bits));
+        return b.i32(i32::from(code));
+    }
+    let width = n_bits / 8;
     let element = match width {
-        // Two to a byte.
+        // Several to a byte.
         0 => Tensor::from_i64(tensor.dtype, &[], &[tensor.to_i64()[at]]),
         _ => Tensor::new(tensor.dtype, &[], tensor.bytes.slice(at * width..(at + 1) * width)),
     };
@@ -89,6 +75,9 @@ pub(crate) fn constant(b: &mut Builder, tensor: &Tensor, at: usize) -> Val {
 
 /// A number of a type, the nearest one.
 pub(crate) fn number(b: &mut Builder, dtype: DType, x: f64) -> Val {
+    if narrow::is_coded(dtype) {
+        return constant(b, &Tensor::from_f64(dtype, &[], &[x]), 0);
+    }
     match register(dtype) {
         Scalar::Pred => b.pred(x != 0.0),
         Scalar::I32 => {
@@ -140,6 +129,16 @@ pub(crate) fn wrap(b: &mut Builder, val: Val, to: DType) -> Val {
 
 /// Conversion between element types, as ONNX `Cast` has it.
 pub(crate) fn cast(b: &mut Builder, val: Val, from: DType, to: DType) -> Val {
+    if narrow::is_coded(from) {
+        let number = narrow::decode(b, val, from);
+        return cast(b, number, DType::F32, to);
+    }
+    if narrow::is_coded(to) {
+        // Integers that an `f32` may not hold go by way of `f64`.
+        let wide = if from.bits() < 32 { DType::F32 } else { DType::F64 };
+        let number = if from.is_float() { val } else { cast(b, val, from, wide) };
+        return narrow::encode(b, number, to);
+    }
     let target = register(to);
     if to == DType::Bool {
         if from == DType::Bool {
@@ -151,6 +150,9 @@ pub(crate) fn cast(b: &mut Builder, val: Val, from: DType, to: DType) -> Val {
     if from == DType::U64 || to == DType::U64 || to == DType::U32 {
         return cast_unsigned(b, val, from, to);
     }
+    if from.is_float() && to.bits() < 8 {
+        return wrapped_whole(b, val, to);
+    }
     let narrow_int = !to.is_float() && to.bits() < 32;
     if from.is_float() && narrow_int {
         let (lo, hi) = int_range(to);
@@ -161,6 +163,27 @@ pub(crate) fn cast(b: &mut Builder, val: Val, from: DType, to: DType) -> Val {
     }
     let converted = if b.ty(val) == target { val } else { b.convert(val, target) };
     if narrow_int { wrap(b, converted, to) } else { converted }
+}
+
+/// The whole part of a float in an integer type of 4 or 2 bits, modulo its size: of 128 bits, as the
+/// reference evaluator has it, of which all are ones where there are too few.
+fn wrapped_whole(b: &mut Builder, val: Val, to: DType) -> Val {
+    let (held, limit) = match b.ty(val) {
+        Scalar::F64 => (Scalar::I64, 2f64.powi(63)),
+        _ => (Scalar::I32, 2f64.powi(31)),
+    };
+    let number = |b: &mut Builder, x: f64| match held {
+        Scalar::I64 => b.f64(x),
+        _ => b.f32(x as f32),
+    };
+    let whole = b.convert(val, held);
+    let whole = if held == Scalar::I64 { b.convert(whole, Scalar::I32) } else { whole };
+    // The conversion saturates, but the lowest bits of numbers this large are 0.
+    let (low, high) = (number(b, limit), number(b, 2f64.powi(127)));
+    let (above, below) = (b.le(low, val), b.lt(val, high));
+    let (large, zero) = (b.and(above, below), b.i32(0));
+    let whole = b.select(large, zero, whole);
+    wrap(b, whole, to)
 }
 
 /// Conversions from `u64`, and to `u64` and `u32`.
@@ -220,8 +243,29 @@ fn ordered(b: &mut Builder, dtype: DType, val: Val) -> Val {
 }
 
 /// A map operator on one lane.
-pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[Val]) -> Val {
+pub(crate) fn map(b: &mut Builder, op: Op, types: &Types, x: &[Val]) -> Val {
     let float = types.args[0].is_float();
+    let double = types.args[0] == DType::F64;
+    let computes = !matches!(op, Op::Cast | Op::Select);
+    if computes && types.args.iter().chain([&types.out]).any(|&dtype| narrow::is_coded(dtype)) {
+        let number = |dtype| if narrow::is_coded(dtype) { DType::F32 } else { dtype };
+        let numbers = Types {
+            args: types.args.iter().map(|&dtype| number(dtype)).collect(),
+            out: number(types.out),
+        };
+        let x: Vec<Val> = (types.args.iter().zip(x))
+            .map(
+                |(&dtype, &x)| {
+                    if narrow::is_coded(dtype) { narrow::decode(b, x, dtype) } else { x }
+                },
+            )
+            .collect();
+        let result = map(b, op, &numbers, &x);
+        return match narrow::is_coded(types.out) {
+            true => narrow::encode_result(b, result, types.out),
+            false => result,
+        };
+    }
     match op {
         Op::Neg => {
             let negative = b.neg(x[0]);
@@ -249,7 +293,9 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
             let zero = number(b, types.out, 0.0);
             b.max(x[0], zero)
         }
+        Op::Exp if double => double::exp(b, x[0]),
         Op::Exp => exp(b, x[0]),
+        Op::Log if double => double::log(b, x[0]),
         Op::Log => log(b, x[0]),
         Op::Sqrt => b.unary(UnaryOp::Sqrt, x[0]),
         Op::Rsqrt => {
@@ -257,15 +303,19 @@ pub(crate) fn map(b: &mut Builder, op: Op, _attrs: &Attrs, types: &Types, x: &[V
             b.unary(UnaryOp::Recip, root)
         }
         Op::Recip => b.unary(UnaryOp::Recip, x[0]),
+        Op::Erf if double => double::erf(b, x[0]),
         Op::Erf => erf(b, x[0]),
+        Op::Tanh if double => double::tanh(b, x[0]),
         Op::Tanh => tanh(b, x[0]),
         Op::Sigmoid => {
             let negative = b.neg(x[0]);
-            let e = exp(b, negative);
-            let one = b.f32(1.0);
+            let e = if double { double::exp(b, negative) } else { exp(b, negative) };
+            let one = number(b, types.out, 1.0);
             let sum = b.add(e, one);
             b.unary(UnaryOp::Recip, sum)
         }
+        Op::Sin if double => double::sine(b, x[0], 0),
+        Op::Cos if double => double::sine(b, x[0], 1),
         Op::Sin => sine(b, x[0], 0),
         Op::Cos => sine(b, x[0], 1),
         Op::Floor => b.unary(UnaryOp::Floor, x[0]),
@@ -385,18 +435,14 @@ fn unsigned_division(b: &mut Builder, op: BinaryOp, x: Val, y: Val) -> Val {
     b.select(once_more, more, quotient)
 }
 
-/// `x − y·trunc(x/y)`; exact while the quotient is.
+/// The remainder of truncated division, exactly. That of `f32` is one, and so is found in `f64`.
 fn fmod(b: &mut Builder, x: Val, y: Val) -> Val {
-    let quotient = b.div(x, y);
-    let (down, up) = (b.unary(UnaryOp::Floor, quotient), b.unary(UnaryOp::Ceil, quotient));
-    let zero = if b.ty(x) == Scalar::F64 { b.f64(0.0) } else { b.f32(0.0) };
-    let negative = b.lt(quotient, zero);
-    let whole = b.select(negative, up, down);
-    // Of a smaller dividend all is left, also beside an infinity.
-    let none = b.compare(CompareOp::Eq, whole, zero);
-    let whole = b.neg(whole);
-    let rest = b.fma(whole, y, x);
-    b.select(none, x, rest)
+    if b.ty(x) == Scalar::F64 {
+        return double::fmod(b, x, y, double::F64_STEPS);
+    }
+    let (x, y) = (b.convert(x, Scalar::F64), b.convert(y, Scalar::F64));
+    let rest = double::fmod(b, x, y, double::F32_STEPS);
+    b.convert(rest, Scalar::F32)
 }
 
 /// `c₀ + c₁·x + c₂·x² + …`
@@ -577,13 +623,44 @@ fn whole_power(b: &mut Builder, dtype: DType, x: Val, n: i64) -> Val {
     result.unwrap_or_else(|| number(b, dtype, 1.0))
 }
 
+/// An integer to a power: modulo its size, or to that of a float, the whole part of it, saturated.
+fn int_pow(b: &mut Builder, types: &Types, x: &[Val]) -> Val {
+    let (out, of_exponent) = (types.out, types.args[1]);
+    if of_exponent.is_float() {
+        let base = cast(b, x[0], out, DType::F64);
+        let exponent = cast(b, x[1], of_exponent, DType::F64);
+        let power = double::pow(b, base, exponent);
+        // Powers that are whole are a few ulp off.
+        let whole = b.unary(UnaryOp::Round, power);
+        let off = b.sub(power, whole);
+        let (off, ulps) = (b.unary(UnaryOp::Abs, off), b.f64(2f64.powi(-50)));
+        let size = b.unary(UnaryOp::Abs, power);
+        let allowed = b.mul(size, ulps);
+        let is_whole = b.le(off, allowed);
+        let power = b.select(is_whole, whole, power);
+        return cast(b, power, DType::F64, out);
+    }
+    let signed = [out, of_exponent].map(|dtype| dtype.class() == DTypeClass::Signed);
+    let n_bits = of_exponent.bits() as i32 - i32::from(signed[1]);
+    let power = double::int_pow(b, x[0], x[1], n_bits, signed);
+    wrap(b, power, out)
+}
+
 fn pow(b: &mut Builder, types: &Types, x: &[Val]) -> Val {
-    let exponent = cast(b, x[1], types.args[1], DType::F32);
-    let known = b.as_f32(exponent);
+    let held = if types.out == DType::F64 { DType::F64 } else { DType::F32 };
+    let exponent = cast(b, x[1], types.args[1], held);
+    let known = b.as_const(exponent).map(|bits| match held {
+        DType::F64 => fold::as_f64(bits),
+        _ => f64::from(fold::as_f32(bits)),
+    });
     if !types.out.is_float() {
-        let n = known.expect("checked by `unsupported`") as i64;
-        let power = whole_power(b, types.out, x[0], n);
-        return wrap(b, power, types.out);
+        return match known {
+            Some(n) if n == n.trunc() && (0.0..=8.0).contains(&n) && !types.args[1].is_float() => {
+                let power = whole_power(b, types.out, x[0], n as i64);
+                wrap(b, power, types.out)
+            }
+            _ => int_pow(b, types, x),
+        };
     }
     match known {
         Some(n) if n == n.trunc() && (0.0..=8.0).contains(&n) => {
@@ -594,7 +671,8 @@ fn pow(b: &mut Builder, types: &Types, x: &[Val]) -> Val {
             return b.unary(UnaryOp::Recip, power);
         }
         // Not exact for −0 and −∞, where pow(x, 0.5) is +0 and +∞.
-        Some(0.5) => return b.unary(UnaryOp::Sqrt, x[0]),
+        Some(0.5) if held == DType::F32 => return b.unary(UnaryOp::Sqrt, x[0]),
+        _ if held == DType::F64 => return double::pow(b, x[0], exponent),
         _ => {}
     }
     let base = x[0];

@@ -185,10 +185,14 @@ impl<'g> Gen<'g> {
         buffer
     }
 
-    /// The parameter for an output.
+    /// The parameter for an output. One of elements of 4 or 2 bits is stored by its bytes.
     pub(crate) fn output_buffer(&mut self, index: usize) -> Buffer {
         let ty = self.graph.ty(self.graph.outputs[index]).clone();
-        let buffer = self.b.global(ty.dtype, ty.n_elems(), true);
+        let (dtype, n_elems) = match ty.dtype.bits() < 8 {
+            true => (DType::U8, ty.n_bytes()),
+            false => (ty.dtype, ty.n_elems()),
+        };
+        let buffer = self.b.global(dtype, n_elems, true);
         self.bindings.push(Binding::Output { index });
         buffer
     }
@@ -406,7 +410,7 @@ impl<'g> Gen<'g> {
             }
             NodeKind::Const(tensor) => self.constant(tensor, index),
             NodeKind::Apply(op, attrs, args) => match op.spec().class {
-                OpClass::Map => self.map(*op, attrs, value, args, index),
+                OpClass::Map => self.map(*op, value, args, index),
                 OpClass::Move | OpClass::Generate => self.movement(*op, attrs, value, args, index),
                 OpClass::Reduce | OpClass::Window | OpClass::Contract => {
                     self.fold(*op, attrs, value, args, index)
@@ -435,14 +439,7 @@ impl<'g> Gen<'g> {
         }
     }
 
-    fn map(
-        &mut self,
-        op: Op,
-        attrs: &Attrs,
-        value: Value,
-        args: &[Value],
-        index: &[Index],
-    ) -> Lanes {
+    fn map(&mut self, op: Op, value: Value, args: &[Value], index: &[Index]) -> Lanes {
         let operands: Vec<Lanes> = args
             .iter()
             .map(|&arg| {
@@ -454,7 +451,7 @@ impl<'g> Gen<'g> {
             args: args.iter().map(|&arg| self.graph.ty(arg).dtype).collect(),
             out: self.graph.ty(value).dtype,
         };
-        self.map_lanes(&operands, |b, lane| math::map(b, op, attrs, &types, lane))
+        self.map_lanes(&operands, |b, lane| math::map(b, op, &types, lane))
     }
 
     /// Applies `f` in each lane.
@@ -475,6 +472,10 @@ impl<'g> Gen<'g> {
 
     /// Whether what `value` gives is zero where the mask does not hold.
     pub(crate) fn is_zero_outside(&self, value: Value) -> bool {
+        // The code 0 is the number 2⁻¹²⁷.
+        if self.graph.ty(value).dtype == DType::F8E8M0 {
+            return false;
+        }
         match &self.graph.nodes[value].kind {
             NodeKind::Input { .. } => !self.seeds.contains_key(&value),
             NodeKind::Apply(

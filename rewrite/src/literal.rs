@@ -39,6 +39,7 @@ impl Literal {
     /// The constant of type `ty` whose elements are all `value`, rounded to the element type.
     pub fn splat(ty: &TensorType, value: f64) -> Self {
         Self { ty: ty.clone(), bytes: Tensor::from_f64(ty.dtype, &[1], &[value]).bytes.to_vec() }
+            .packed(value)
     }
 
     /// Its type.
@@ -56,8 +57,20 @@ impl Literal {
 
     /// The same uniform element in another shape.
     pub fn with_shape_of(&self, ty: &TensorType) -> Option<Self> {
-        self.uniform()?;
-        (ty.dtype == self.ty.dtype).then(|| Self { ty: ty.clone(), bytes: self.bytes.clone() })
+        let value = self.uniform()?;
+        let element = || Self { ty: ty.clone(), bytes: self.bytes.clone() }.packed(value);
+        (ty.dtype == self.ty.dtype).then(element)
+    }
+
+    /// The constant of one byte, which stands for any number of elements; where a byte has several, with
+    /// all of its bytes.
+    fn packed(mut self, value: f64) -> Self {
+        if self.ty.dtype.bits() < 8 && self.ty.n_elems() != 1 {
+            let values = vec![value; self.ty.n_elems()];
+            self.bytes =
+                Tensor::from_f64(self.ty.dtype, &self.ty.extents(), &values).bytes.to_vec();
+        }
+        self
     }
 
     /// The constant as a tensor.

@@ -203,7 +203,7 @@ impl Sink for Plain {
         n: usize,
         mask: Option<Val>,
     ) -> Vec<Val> {
-        let ty = Scalar::of(self.kernel.buffers[buffer].dtype).unwrap();
+        let ty = Scalar::of(self.kernel.buffers[buffer].dtype);
         let dsts: Vec<Val> = (0..n).map(|_| self.kernel.vals.push(ty)).collect();
         self.push(Stmt::Load { dsts: dsts.clone(), buffer, index, offset, mask });
         dsts

@@ -344,7 +344,7 @@ impl Problem {
 
     fn rooted(graph: &Graph, node: Value) -> Option<Problem> {
         let NodeKind::Apply(op, attrs, args) = &graph.nodes[node].kind else { return None };
-        let held = Scalar::of(graph.ty(node).dtype)?;
+        let held = Scalar::of(graph.ty(node).dtype);
         if !matches!(graph.ty(node).dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I32)
             || graph.ty(node).n_elems() == 0
         {
@@ -389,7 +389,7 @@ impl Problem {
             let product = product(&mut space, graph, &root, *value, index)?;
             // Tiles of both products lie in the same shared memory.
             if product.n_k() == 0
-                || Scalar::of(graph.ty(*value).dtype) != Some(held)
+                || Scalar::of(graph.ty(*value).dtype) != held
                 || !is_loadable(&mut space, graph, &product.m_side)
                 || !is_loadable(&mut space, graph, &product.n_side)
             {
@@ -457,8 +457,8 @@ impl Problem {
                 _ => return None,
             }
         }
-        // Elements of 4 bits share their bytes: they stay where they are.
-        if graph.ty(node).dtype.bits() < 8 {
+        // Elements of 4 bits share their bytes: they stay where they are. What pads a tile is no zero in E8M0.
+        if graph.ty(node).dtype.bits() < 8 || graph.ty(node).dtype == DType::F8E8M0 {
             return None;
         }
         casts.reverse();

@@ -85,6 +85,18 @@ impl Emitter<'_> {
                 op.is_some()
             }
             Expr::Convert(a) => self.convert(ty, dst, a)?,
+            Expr::Bits(a) => {
+                let op = match ty {
+                    Scalar::I32 | Scalar::F32 => Some(Op::MovB32),
+                    Scalar::I64 | Scalar::F64 => Some(Op::MovB64),
+                    Scalar::Pred => None,
+                };
+                if let Some(op) = op {
+                    let src = self.src(a)?;
+                    self.inst(op, vec![reg(dst), src]);
+                }
+                op.is_some()
+            }
             Expr::ShuffleXor(a, mask) => self.shuffle(ty, dst, a, mask)?,
             Expr::Const(_) | Expr::Get(_) => unreachable!("handled above"),
         };

@@ -31,17 +31,13 @@ impl Unit {
             DType::I64 | DType::U64 => Unit::U64,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => Unit::B16,
             DType::U8 | DType::Bool => Unit::U8,
-            DType::I8 => Unit::S8,
             DType::F8E4M3
             | DType::F8E5M2
             | DType::F8E4M3FNUZ
             | DType::F8E5M2FNUZ
-            | DType::F8E8M0
-            | DType::F4E2M1
-            | DType::I4
-            | DType::U4
-            | DType::I2
-            | DType::U2 => return None,
+            | DType::F8E8M0 => Unit::U8,
+            DType::I8 => Unit::S8,
+            DType::F4E2M1 | DType::I4 | DType::U4 | DType::I2 | DType::U2 => return None,
         })
     }
 
@@ -144,7 +140,7 @@ impl Emitter<'_> {
         let dtype = self.kernel.buffers[buffer].dtype;
         let unit = Unit::of(dtype).ok_or_else(|| {
             let kernel = self.kernel.name.clone();
-            EmitError::ElementType { kernel, buffer, dtype }
+            EmitError::StoredPart { kernel, buffer, dtype }
         })?;
         Ok((dtype, unit, (dtype.bits() / 8) as u32))
     }
@@ -330,8 +326,8 @@ impl Emitter<'_> {
         offset: i32,
         mask: Option<Val>,
     ) -> Result<(), EmitError> {
-        if self.kernel.buffers[buffer].dtype.bits() == 4 && !self.is_shared(buffer) {
-            return self.load_nibbles(dsts, buffer, index, offset, mask);
+        if self.kernel.buffers[buffer].dtype.bits() < 8 && !self.is_shared(buffer) {
+            return self.load_parts(dsts, buffer, index, offset, mask);
         }
         let (dtype, unit, n_bytes) = self.element(buffer)?;
         let shared = self.is_shared(buffer);
@@ -363,8 +359,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Loads elements of 4 bits, the first of a byte in its low half.
-    fn load_nibbles(
+    /// Loads elements of 4 or 2 bits, the first of a byte in its lowest bits.
+    fn load_parts(
         &mut self,
         dsts: &[Val],
         buffer: Buffer,
@@ -374,6 +370,11 @@ impl Emitter<'_> {
     ) -> Result<(), EmitError> {
         let guard = self.mask(mask)?;
         let (depth, origin) = (self.depth(), self.params[&buffer].1);
+        let dtype = self.kernel.buffers[buffer].dtype;
+        // A byte has 2^scale elements of 2^width bits.
+        let width = dtype.bits().trailing_zeros() as i32;
+        let (n_bits, scale) = (1 << width, 3 - width);
+        let last = (1 << scale) - 1;
         for (i, &val) in dsts.iter().enumerate() {
             let offset = offset + i as i32;
             let raw = self.fresh(RegClass::B32);
@@ -386,9 +387,9 @@ impl Emitter<'_> {
                     let at = fold::as_i32(bits).wrapping_add(offset);
                     let address = ast::Operand::Address {
                         base: Base::Reg(origin),
-                        offset: i64::from(at >> 1),
+                        offset: i64::from(at >> scale),
                     };
-                    (address, int(4 * (at & 1)))
+                    (address, int(n_bits * (at & last)))
                 }
                 None => {
                     let mut at = self.src(index)?;
@@ -397,14 +398,14 @@ impl Emitter<'_> {
                         self.inst(Op::AddS32, vec![reg(sum), at, int(offset)]);
                         at = reg(sum);
                     }
-                    let (byte, odd, bits) = (
+                    let (byte, part, bits) = (
                         self.fresh(RegClass::B32),
                         self.fresh(RegClass::B32),
                         self.fresh(RegClass::B32),
                     );
-                    self.inst(Op::ShrS32, vec![reg(byte), at.clone(), int(1)]);
-                    self.inst(Op::AndB32, vec![reg(odd), at, int(1)]);
-                    self.inst(Op::ShlB32, vec![reg(bits), reg(odd), int(2)]);
+                    self.inst(Op::ShrS32, vec![reg(byte), at.clone(), int(scale)]);
+                    self.inst(Op::AndB32, vec![reg(part), at, int(last)]);
+                    self.inst(Op::ShlB32, vec![reg(bits), reg(part), int(width)]);
                     let pointer = self.fresh(RegClass::B64);
                     self.inst(Op::MadWideS32, vec![reg(pointer), reg(byte), int(1), reg(origin)]);
                     (ast::Operand::Address { base: Base::Reg(pointer), offset: 0 }, reg(bits))
@@ -413,12 +414,12 @@ impl Emitter<'_> {
             self.guarded(guard, Op::LdGlobalU8, vec![reg(raw), address]);
             let (shifted, dst) = (self.fresh(RegClass::B32), self.fresh(RegClass::B32));
             self.inst(Op::ShrU32, vec![reg(shifted), reg(raw), shift]);
-            if self.kernel.buffers[buffer].dtype == DType::I4 {
+            if matches!(dtype, DType::I4 | DType::I2) {
                 let up = self.fresh(RegClass::B32);
-                self.inst(Op::ShlB32, vec![reg(up), reg(shifted), int(28)]);
-                self.inst(Op::ShrS32, vec![reg(dst), reg(up), int(28)]);
+                self.inst(Op::ShlB32, vec![reg(up), reg(shifted), int(32 - n_bits)]);
+                self.inst(Op::ShrS32, vec![reg(dst), reg(up), int(32 - n_bits)]);
             } else {
-                self.inst(Op::AndB32, vec![reg(dst), reg(shifted), int(15)]);
+                self.inst(Op::AndB32, vec![reg(dst), reg(shifted), int((1 << n_bits) - 1)]);
             }
             self.depths[val] = depth;
             self.regs[val] = Some(dst);

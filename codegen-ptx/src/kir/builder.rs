@@ -319,7 +319,7 @@ impl Builder {
         assert!(matches!(n, 1 | 2 | 4), "1, 2 or 4 elements are loaded at once, not {n}");
         let decl = &self.kernel.buffers[buffer];
         let dtype = decl.dtype;
-        let ty = Scalar::of(dtype).expect("the buffer's elements fit in registers");
+        let ty = Scalar::of(dtype);
         let read_only = decl.space == Space::Global { writable: false };
         let mask = match mask.map(|mask| (mask, self.as_const(mask))) {
             None | Some((_, Some(1))) => None,

@@ -161,7 +161,7 @@ impl Expr {
     pub fn for_each_operand_mut(&mut self, mut f: impl FnMut(&mut Val)) {
         match self {
             Expr::Const(_) | Expr::Special(_) | Expr::Get(_) => {}
-            Expr::Unary(_, a) | Expr::Convert(a) | Expr::ShuffleXor(a, _) => f(a),
+            Expr::Unary(_, a) | Expr::Convert(a) | Expr::Bits(a) | Expr::ShuffleXor(a, _) => f(a),
             Expr::Binary(_, a, b) | Expr::Compare(_, a, b) => {
                 f(a);
                 f(b);

@@ -42,8 +42,8 @@ pub enum EvalErrorKind {
     Misaligned { buffer: Buffer, index: i64, n: usize },
     #[error("a store to {buffer}, which is not writable")]
     ReadOnly { buffer: Buffer },
-    #[error("elements of {buffer} are {dtype}, which no register holds")]
-    ElementType { buffer: Buffer, dtype: DType },
+    #[error("elements of {buffer} are {dtype}, several to a byte: the byte is stored, not they")]
+    StoredPart { buffer: Buffer, dtype: DType },
     #[error("{val} is used but not defined")]
     Undefined { val: Val },
     #[error("{var} is read but not assigned")]
@@ -221,7 +221,7 @@ impl Block<'_> {
                     }
                     let at = self.access(*buffer, *index, *offset, dsts.len(), thread)?;
                     for (i, &dst) in dsts.iter().enumerate() {
-                        let bits = self.load(*buffer, at + i, thread)?;
+                        let bits = self.load(*buffer, at + i);
                         self.define(dst, thread, bits);
                     }
                 }
@@ -360,28 +360,32 @@ impl Block<'_> {
         Ok(index as usize)
     }
 
-    fn load(&self, buffer: Buffer, at: usize, thread: usize) -> Result<u64, EvalError> {
+    fn load(&self, buffer: Buffer, at: usize) -> u64 {
         let dtype = self.kernel.buffers[buffer].dtype;
-        if dtype.bits() == 4 {
-            let nibble = self.memory[&buffer][at / 2] >> (4 * (at % 2)) & 15;
-            let value = i32::from(nibble);
-            let signed = if dtype == DType::I4 { value << 28 >> 28 } else { value };
-            return Ok(fold::i32_bits(signed));
+        let bits = dtype.bits();
+        if bits < 8 {
+            let per_byte = 8 / bits;
+            let unused = 32 - bits;
+            let high = i32::from(self.memory[&buffer][at / per_byte] >> (bits * (at % per_byte)))
+                << unused;
+            let signed = matches!(dtype, DType::I4 | DType::I2);
+            let value = if signed { high >> unused } else { (high as u32 >> unused) as i32 };
+            return fold::i32_bits(value);
         }
         let size = dtype.bytes_for(1);
         let mut le = [0; 8];
         le[..size].copy_from_slice(&self.memory[&buffer][at * size..(at + 1) * size]);
         let raw = u64::from_le_bytes(le);
-        Ok(match dtype {
+        match dtype {
             DType::F64 | DType::I64 | DType::U64 | DType::U32 | DType::F32 => raw,
             DType::F16 => u64::from(f16::from_bits(raw as u16).to_f32().to_bits()),
             DType::BF16 => u64::from(bf16::from_bits(raw as u16).to_f32().to_bits()),
             DType::I32 => fold::i32_bits(raw as i32),
             DType::I16 => fold::i32_bits(i32::from(raw as i16)),
             DType::I8 => fold::i32_bits(i32::from(raw as i8)),
-            DType::U16 | DType::U8 | DType::Bool => raw,
-            _ => return Err(self.fail(thread, EvalErrorKind::ElementType { buffer, dtype })),
-        })
+            // Codes of narrow floats, too.
+            _ => raw,
+        }
     }
 
     fn store(
@@ -396,8 +400,8 @@ impl Block<'_> {
         let raw = match dtype {
             DType::F16 => u64::from(f16::from_f32(fold::as_f32(bits)).to_bits()),
             DType::BF16 => u64::from(bf16::from_f32(fold::as_f32(bits)).to_bits()),
-            _ if Scalar::of(dtype).is_some() && dtype.bits() >= 8 => bits,
-            _ => return Err(self.fail(thread, EvalErrorKind::ElementType { buffer, dtype })),
+            _ if dtype.bits() >= 8 => bits,
+            _ => return Err(self.fail(thread, EvalErrorKind::StoredPart { buffer, dtype })),
         };
         if let Some(memory) = self.memory.get_mut(&buffer) {
             memory[at * size..(at + 1) * size].copy_from_slice(&raw.to_le_bytes()[..size]);
@@ -445,6 +449,7 @@ impl Block<'_> {
                 }
             }
             Expr::Convert(a) => fold::convert(self.kernel.vals[a], ty, get(a)?).ok_or_else(none)?,
+            Expr::Bits(a) => fold::bits(self.kernel.vals[a], ty, get(a)?).ok_or_else(none)?,
             Expr::ShuffleXor(..) => return Err(none()),
         })
     }

@@ -235,6 +235,17 @@ pub fn convert(from: Scalar, to: Scalar, a: u64) -> Option<u64> {
     })
 }
 
+/// The bits of a value as the other type of their width; `None` if the widths differ.
+pub fn bits(from: Scalar, to: Scalar, a: u64) -> Option<u64> {
+    use Scalar::*;
+    Some(match (from, to) {
+        (I32, F32) => u64::from(a as u32),
+        (F32, I32) => i32_bits(a as i32),
+        (I64, F64) | (F64, I64) => a,
+        _ => return None,
+    })
+}
+
 fn clip(lo: i128, hi: i128) -> Range {
     if lo >= i128::from(FULL.0) && hi <= i128::from(FULL.1) { (lo as i64, hi as i64) } else { FULL }
 }
@@ -320,6 +331,6 @@ pub fn expr_range(expr: &Expr, kernel: &Kernel, range: impl Fn(Val) -> Range) ->
         Expr::Select { a, b, .. } => (range(a).0.min(range(b).0), range(a).1.max(range(b).1)),
         Expr::Convert(a) if kernel.vals[a] == Scalar::Pred => (0, 1),
         Expr::ShuffleXor(a, _) => range(a),
-        Expr::Get(_) | Expr::Compare(..) | Expr::Convert(_) => FULL,
+        Expr::Get(_) | Expr::Compare(..) | Expr::Convert(_) | Expr::Bits(_) => FULL,
     }
 }

@@ -38,8 +38,6 @@ pub enum ParseErrorKind {
     UnknownOperation { name: String },
     #[error("`{text}` is no constant of type {ty}")]
     Constant { text: String, ty: Scalar },
-    #[error("elements of {buffer} are {dtype}, which no register holds")]
-    ElementType { buffer: Buffer, dtype: DType },
 }
 
 /// The kernel that a text describes.
@@ -438,10 +436,7 @@ impl<'t> Parser<'t> {
         if self.is("load") {
             let (buffer, index, offset) = self.place()?;
             let mask = self.mask()?;
-            let dtype = self.kernel.buffers[buffer].dtype;
-            let Some(ty) = Scalar::of(dtype) else {
-                return self.error(start, ParseErrorKind::ElementType { buffer, dtype });
-            };
+            let ty = Scalar::of(self.kernel.buffers[buffer].dtype);
             let dsts =
                 names.into_iter().map(|at| self.define(ty, at)).collect::<Parsed<Vec<_>>>()?;
             return Ok(Stmt::Load { dsts, buffer, index, offset, mask });
@@ -508,6 +503,11 @@ impl<'t> Parser<'t> {
                 let ty = self.scalar()?;
                 let [a] = self.vals()?;
                 (ty, Expr::Convert(a))
+            }
+            "bits" => {
+                let ty = self.scalar()?;
+                let [a] = self.vals()?;
+                (ty, Expr::Bits(a))
             }
             "shuffle.xor" => {
                 let [a] = self.vals()?;

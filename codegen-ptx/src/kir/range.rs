@@ -21,7 +21,12 @@ pub fn dtype_range(dtype: DType) -> Range {
         DType::U16 => (0, 65535),
         DType::Bool => (0, 1),
         DType::I4 => (-8, 7),
-        DType::U4 => (0, 15),
+        DType::U4 | DType::F4E2M1 => (0, 15),
+        DType::I2 => (-2, 1),
+        DType::U2 => (0, 3),
+        DType::F8E4M3 | DType::F8E5M2 | DType::F8E4M3FNUZ | DType::F8E5M2FNUZ | DType::F8E8M0 => {
+            (0, 255)
+        }
         _ => FULL,
     }
 }

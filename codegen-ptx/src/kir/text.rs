@@ -190,6 +190,7 @@ fn expression(kernel: &Kernel, val: Val, expr: &Expr) -> String {
         Expr::Fma(a, b, c) => format!("fma {a}, {b}, {c}"),
         Expr::Select { cond, a, b } => format!("select {cond}, {a}, {b}"),
         Expr::Convert(a) => format!("convert {ty} {a}"),
+        Expr::Bits(a) => format!("bits {ty} {a}"),
         Expr::ShuffleXor(a, mask) => format!("shuffle.xor {a}, {mask}"),
     }
 }

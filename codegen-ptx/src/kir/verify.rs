@@ -71,8 +71,8 @@ pub enum VerifyErrorKind {
     NoOperation { op: &'static str, ty: Scalar },
     #[error("0x{bits:x} is no constant of type {ty}")]
     Constant { bits: u64, ty: Scalar },
-    #[error("elements of {buffer} are {dtype}, which no register holds")]
-    ElementType { buffer: Buffer, dtype: DType },
+    #[error("elements of {buffer} are {dtype}, several to a byte: the byte is stored, not they")]
+    StoredPart { buffer: Buffer, dtype: DType },
     #[error("{n} elements cannot be accessed at once")]
     NumberOfElements { n: usize },
     #[error("{n} elements of {buffer} at once are not aligned to all of them")]
@@ -212,17 +212,18 @@ impl Verifier<'_> {
             Stmt::Load { dsts, buffer, index, offset, mask } => {
                 self.mask(at, *mask);
                 self.access(at, *buffer, *index, *offset, dsts.len(), mask.is_some());
-                if let Some(ty) = self.element(at, *buffer) {
-                    dsts.iter().for_each(|&dst| self.expect(at, dst, ty));
-                }
+                let ty = Scalar::of(self.kernel.buffers[*buffer].dtype);
+                dsts.iter().for_each(|&dst| self.expect(at, dst, ty));
                 dsts.iter().for_each(|&dst| self.define(at, dst));
             }
             Stmt::Store { buffer, index, offset, srcs, mask } => {
                 self.mask(at, *mask);
                 self.access(at, *buffer, *index, *offset, srcs.len(), mask.is_some());
-                if let Some(ty) = self.element(at, *buffer) {
-                    srcs.iter().for_each(|&src| self.expect(at, src, ty));
+                let dtype = self.kernel.buffers[*buffer].dtype;
+                if dtype.bits() < 8 {
+                    self.fail(at, VerifyErrorKind::StoredPart { buffer: *buffer, dtype });
                 }
+                srcs.iter().for_each(|&src| self.expect(at, src, Scalar::of(dtype)));
                 if self.kernel.buffers[*buffer].space == (Space::Global { writable: false }) {
                     self.fail(at, VerifyErrorKind::ReadOnly { buffer: *buffer });
                 }
@@ -283,15 +284,6 @@ impl Verifier<'_> {
                 }
             }
         }
-    }
-
-    fn element(&mut self, at: &At<'_>, buffer: Buffer) -> Option<Scalar> {
-        let dtype = self.kernel.buffers[buffer].dtype;
-        let ty = Scalar::of(dtype);
-        if ty.is_none() {
-            self.fail(at, VerifyErrorKind::ElementType { buffer, dtype });
-        }
-        ty
     }
 
     fn access(
@@ -405,6 +397,12 @@ impl Verifier<'_> {
                 let from = self.kernel.vals[a];
                 if ty == Scalar::Pred && from != Scalar::Pred {
                     self.fail(at, VerifyErrorKind::NoOperation { op: "convert", ty });
+                }
+            }
+            Expr::Bits(a) => {
+                let from = self.kernel.vals[a];
+                if fold::bits(from, ty, 0).is_none() {
+                    self.fail(at, VerifyErrorKind::NoOperation { op: "bits", ty });
                 }
             }
             Expr::ShuffleXor(a, _) => {

@@ -209,7 +209,7 @@ impl Plan {
                 if is_stage(*op)
                     && row_only
                     && length >= MIN_LENGTH
-                    && matches!(held, Some(Scalar::F32 | Scalar::I32))
+                    && matches!(held, Scalar::F32 | Scalar::I32)
                 {
                     match stages.iter().find(|stage| stage.node == value) {
                         Some(stage) => legal &= same(&stage.index, index),

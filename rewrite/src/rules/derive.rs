@@ -173,7 +173,9 @@ pub(super) fn composed_padding(scope: &dyn Scope) -> Bindings {
 /// Nothing of extent above 1 is outside the axis `a`.
 pub(super) fn outermost_axis(scope: &dyn Scope) -> Bindings {
     let axis = usize::try_from(scope.attrs("a")?.int(0)).ok()?;
-    holds(extents(scope, "x0")?[..axis].iter().all(|&n| n == 1))
+    // Parts of elements of 4 and 2 bits may share a byte.
+    let whole_bytes = scope.ty("x0")?.dtype.bits() >= 8;
+    holds(whole_bytes && extents(scope, "x0")?[..axis].iter().all(|&n| n == 1))
 }
 
 /// Where along the axis of a two-part concat the slice starts, if it takes `extent` elements of it

@@ -318,8 +318,10 @@ fn rounding(op: Op, from: DType, to: DType, x: f64, v: f64) -> f64 {
     let u = arithmetic_roundoff(to);
     let relative = match op {
         Op::Cast => {
-            // Exact unless bits are lost; integers lose them beyond the mantissa.
+            // Exact unless bits are lost; integers lose them beyond the mantissa. Floats of 8 and fewer bits
+            // are rounded by the same rule in every kernel.
             let exact = !to.is_float()
+                || to.bits() <= 8
                 || (from.is_float() && unit_roundoff(from) >= unit_roundoff(to))
                 || (!from.is_float() && v.abs() <= 1.0 / unit_roundoff(to));
             return if exact { 0.0 } else { unit_roundoff(to) * v.abs() + underflow(to) };

@@ -499,6 +499,20 @@ impl Builder {
         self.define(to, Expr::Convert(a))
     }
 
+    /// The bits of a value as the other type of their width; see [`Expr::Bits`].
+    pub fn bits(&mut self, a: Val, to: Scalar) -> Val {
+        let from = self.ty(a);
+        let constant = self.as_const(a).unwrap_or(0);
+        let folded = fold::bits(from, to, constant).expect("types of one width");
+        if self.as_const(a).is_some() && !is_nan(to, folded) {
+            return self.constant(to, folded);
+        }
+        if let Some(Expr::Bits(inner)) = self.info[a].expr {
+            return inner;
+        }
+        self.define(to, Expr::Bits(a))
+    }
+
     /// The value that the lane `lane ^ mask` has. All lanes of the warp must get here.
     pub fn shuffle_xor(&mut self, a: Val, mask: u32) -> Val {
         let (ty, depth) = (self.ty(a), self.scopes.len() - 1);

@@ -29,9 +29,11 @@ pub(super) fn monotone(
                 ..operand.array.clone()
             },
         };
-        // A cast's own rounding is not the effect of the operand's error.
-        let ty = if ty.dtype.is_float() { &super::f64_of(ty) } else { ty };
-        let attrs = if op == Op::Cast && ty.dtype.is_float() { &cast_to_f64() } else { attrs };
+        // A cast's own rounding is not the effect of the operand's error; but where it is as coarse as of
+        // floats of 8 and fewer bits, either neighbour may be the nearest.
+        let float = ty.dtype.is_float() && (op != Op::Cast || ty.dtype.bits() > 8);
+        let ty = if float { &super::f64_of(ty) } else { ty };
+        let attrs = if op == Op::Cast && float { &cast_to_f64() } else { attrs };
         eval_op(op, attrs, &[&moved], ty, Rounding::None).to_f64()
     };
     let (low, high) = (at(-1.0), at(1.0));
