@@ -2,6 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let _ = eggine_fuzz::entries::kir(data);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| eggine_fuzz::bounded(eggine_fuzz::entries::kir, data));

@@ -2,19 +2,33 @@
 //! a panic, a hang, or memory beyond [`bound_bytes`] is a bug. What parses must print and parse again to
 //! the same value.
 
+use std::path::Path;
+
 use eggine_codegen_ptx::kir;
 use eggine_ir::graph;
 use eggine_ir::onnx::survey::survey_bytes;
 use eggine_ir::onnx::{ImportOptions, import_bytes};
+use eggine_rewrite::rule_file;
 use eggine_runtime::device::{CpuDevice, CpuOptions};
-use eggine_runtime::{Engine, Session};
+use eggine_runtime::program::Program;
+use eggine_runtime::{Case, Engine, Session};
+use eggine_search::evidence::{Evidence, export};
 
 /// A target: returns what became of the input, in words.
 pub type Entry = fn(&[u8]) -> String;
 
 /// Name and function of each target.
-pub const ENTRIES: &[(&str, Entry)] =
-    &[("import", import), ("gir", gir), ("kir", kir), ("ptx", ptx), ("engine", engine)];
+pub const ENTRIES: &[(&str, Entry)] = &[
+    ("import", import),
+    ("gir", gir),
+    ("kir", kir),
+    ("ptx", ptx),
+    ("engine", engine),
+    ("program", program),
+    ("case", case),
+    ("rules", rules),
+    ("evidence", evidence),
+];
 
 /// Memory that a target may take at most at one time for an input of so many bytes. A short text can say a
 /// constant of 2²⁴ equal elements, which takes 128 MiB of `f64`, is printed through a copy of as much and
@@ -82,15 +96,16 @@ pub fn ptx(data: &[u8]) -> String {
 
 /// Engine files, as they are and with their hashes made right, which gets behind the first check.
 pub fn engine(data: &[u8]) -> String {
+    let open = |bytes| match Engine::from_bytes(bytes) {
+        Ok(engine) => load(&engine),
+        Err(err) => err.to_string(),
+    };
     let whole = open(data.to_vec());
     repaired(data).map_or(whole, open)
 }
 
-fn open(bytes: Vec<u8>) -> String {
-    let engine = match Engine::from_bytes(bytes) {
-        Ok(engine) => engine,
-        Err(err) => return err.to_string(),
-    };
+/// Loads an engine onto the cpu device.
+fn load(engine: &Engine) -> String {
     let _ = (engine.report(), engine.evidence(), engine.steps_of_sources(), engine.section_bytes());
     let n_io = engine.inputs().iter().chain(engine.outputs());
     // A larger one is a question for the machine's memory, not for a parser.
@@ -101,7 +116,7 @@ fn open(bytes: Vec<u8>) -> String {
         return "a large engine".into();
     }
     let options = CpuOptions { n_threads: 1, ..CpuOptions::default() };
-    match Session::new(Box::new(CpuDevice::new(options)), &engine) {
+    match Session::new(Box::new(CpuDevice::new(options)), engine) {
         Ok(_) => "an engine".into(),
         Err(err) => err.to_string(),
     }
@@ -137,4 +152,118 @@ pub fn repaired(data: &[u8]) -> Option<Vec<u8>> {
     let hash = hasher.finalize();
     bytes[24..56].copy_from_slice(hash.as_bytes());
     Some(bytes)
+}
+
+/// Files of programs, as they are and with their hashes made right.
+pub fn program(data: &[u8]) -> String {
+    let open = |bytes: Vec<u8>| match Program::from_bytes("x.program", bytes.into()) {
+        Ok(program) => {
+            let described = program.model().description();
+            for range in &program.manifest.ranges {
+                let _ = range.check(&[1, 2]);
+            }
+            let mut outcome = format!("a program of {} inputs", described.inputs.len());
+            for engine in program.engines().values() {
+                outcome = format!("{outcome}, {}", load(engine));
+            }
+            outcome
+        }
+        Err(err) => err.to_string(),
+    };
+    let whole = open(data.to_vec());
+    repaired_program(data).map_or(whole, open)
+}
+
+/// The file with the hashes of its sections, and of the engines in them, and that of its manifest made
+/// right; the layout is that of `runtime/src/program/file.rs`. `None` if it has no manifest.
+fn repaired_program(data: &[u8]) -> Option<Vec<u8>> {
+    const HEADER_BYTES: usize = 56;
+    const ALIGN_BYTES: usize = 4096;
+    let length = u64::from_le_bytes(data.get(16..24)?.try_into().ok()?);
+    let end = HEADER_BYTES.checked_add(usize::try_from(length).ok()?)?;
+    let mut manifest: serde_json::Value =
+        serde_json::from_slice(data.get(HEADER_BYTES..end)?).ok()?;
+    let mut sections = data.get(end.next_multiple_of(ALIGN_BYTES)..).unwrap_or_default().to_vec();
+    for record in manifest.get_mut("sections")?.as_array_mut()? {
+        let number = |key: &str| usize::try_from(record.get(key)?.as_u64()?).ok();
+        let Some((from, n)) = number("offset").zip(number("n_bytes")) else { continue };
+        let Some(section) = sections.get_mut(from..from.saturating_add(n)) else { continue };
+        if let Some(engine) = repaired(section) {
+            section.copy_from_slice(&engine);
+        }
+        let hash = blake3::hash(section).to_hex().to_string();
+        record.as_object_mut()?.insert("blake3".into(), hash.into());
+    }
+    let json = serde_json::to_vec(&manifest).ok()?;
+    let mut bytes = data[..16].to_vec();
+    bytes.extend((json.len() as u64).to_le_bytes());
+    bytes.extend(blake3::hash(&json).as_bytes());
+    bytes.extend(&json);
+    bytes.resize(bytes.len().next_multiple_of(ALIGN_BYTES), 0);
+    bytes.extend(&sections);
+    Some(bytes)
+}
+
+/// Case files: archives of arrays.
+pub fn case(data: &[u8]) -> String {
+    let read = match Case::from_bytes(Path::new("x.npz"), data) {
+        Ok(read) => read,
+        Err(err) => return err.to_string(),
+    };
+    let names: Vec<String> = read.names().map(str::to_owned).collect();
+    for (nth, name) in names.iter().enumerate() {
+        let _ = read.input_value(nth, name);
+        match read.array(name) {
+            Ok(Some(tensor)) => {
+                let n_elems = tensor.extents.iter().product::<usize>();
+                assert_eq!(tensor.bytes.len(), tensor.dtype.bytes_for(n_elems), "`{name}`");
+            }
+            Ok(None) => panic!("`{name}` is listed and not there"),
+            Err(err) => return err.to_string(),
+        }
+    }
+    format!("a case of {} arrays", names.len())
+}
+
+/// Rule files: what holds by execution must print and parse again to the same rules.
+pub fn rules(data: &[u8]) -> String {
+    let Ok(text) = std::str::from_utf8(data) else { return "not text".into() };
+    let file = match rule_file::parse("x.rules", text) {
+        Ok(file) => file,
+        Err(errors) => return errors.to_string(),
+    };
+    // Each is executed on hundreds of inputs.
+    if file.rows.len() > 2 {
+        return "many rules".into();
+    }
+    match file.check() {
+        Ok(checked) => {
+            let printed = checked.to_string();
+            let again = rule_file::parse("x.rules", &printed).map_err(|errors| errors.to_string());
+            let again: Vec<_> = again.expect("it parses").rows.iter().map(|row| row.0).collect();
+            assert!(format!("{again:?}") == format!("{:?}", checked.rules()), "{printed}");
+            "rules".into()
+        }
+        Err(refused) => refused.to_string(),
+    }
+}
+
+/// Exports of evidence: what is taken must be written again to lines that say the same.
+pub fn evidence(data: &[u8]) -> String {
+    let name = Path::new("x.jsonl");
+    let taken = Evidence::in_memory().expect("memory");
+    let merged = match taken.merge_lines(name, data) {
+        Ok(merged) => merged,
+        Err(err) => return err.to_string(),
+    };
+    let lines = |evidence: &Evidence| {
+        let mut bytes = Vec::new();
+        export(evidence, &mut bytes).expect("what was taken is written");
+        bytes
+    };
+    let again = Evidence::in_memory().expect("memory");
+    let written = lines(&taken);
+    again.merge_lines(name, &written).expect("what was written is read");
+    assert!(lines(&again) == written, "{}", String::from_utf8_lossy(&written));
+    format!("evidence, {} records", merged.n_read)
 }

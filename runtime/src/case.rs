@@ -134,7 +134,21 @@ impl Case {
             let source = io::Error::new(io::ErrorKind::IsADirectory, "it is a folder");
             return Err(CaseError::Read { file, source });
         }
-        let archive = npyz::npz::NpzArchive::new(io::BufReader::new(opened));
+        Self::from_archive(path, io::BufReader::new(opened))
+    }
+
+    /// As [`read`](Self::read), of a file's bytes; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// If it is no archive, or an array is damaged.
+    pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Self, CaseError> {
+        Self::from_archive(path, io::Cursor::new(bytes))
+    }
+
+    fn from_archive(path: &Path, reader: impl io::Read + io::Seek) -> Result<Self, CaseError> {
+        let file = path.display().to_string();
+        let archive = npyz::npz::NpzArchive::new(reader);
         let mut archive = archive.map_err(|err| CaseError::NotAnArchive {
             file: file.clone(),
             reason: err.to_string(),

@@ -86,18 +86,43 @@ fn engine_files() {
     smoke("engine", 1_500);
 }
 
+#[test]
+fn program_files() {
+    smoke("program", 300);
+}
+
+#[test]
+fn case_files() {
+    smoke("case", 3_000);
+}
+
+#[test]
+fn rule_files() {
+    smoke("rules", 300);
+}
+
+#[test]
+fn exports_of_evidence() {
+    smoke("evidence", 300);
+}
+
 /// What the corpus has of valid inputs is valid: a format that changes must not leave a corpus behind that
 /// is refused at the first byte.
 #[test]
 fn the_corpus_reaches_what_is_behind_the_first_check() {
-    for (name, outcome) in [
+    let valid = [
         ("import", "imported"),
         ("gir", "a graph"),
         ("kir", "a kernel"),
         ("ptx", "a module"),
         ("engine", "an engine"),
-    ] {
-        let (_, entry) = entries::ENTRIES.iter().find(|(it, _)| *it == name).unwrap();
+        ("program", "a program"),
+        ("case", "a case"),
+        ("rules", "rules"),
+        ("evidence", "evidence"),
+    ];
+    for (name, entry) in entries::ENTRIES {
+        let (_, outcome) = valid.iter().find(|(it, _)| it == name).expect("each target is here");
         let pool = seeds(&root(), name).unwrap();
         let valid = pool.iter().filter(|input| entry(input).starts_with(outcome)).count();
         assert!(valid >= 2, "{valid} of {} inputs of `{name}` are valid", pool.len());

@@ -10,6 +10,9 @@ use super::pattern::{self, Sides};
 use crate::rule::{DTypeSpec, Rule, Soundness, VarSpec, VarType};
 use crate::rules;
 
+/// Dimensions that a variable's shape may name: a check draws tensors of up to three elements along each.
+const MAX_DIMS: usize = 8;
+
 type Errors = Vec<RuleFileError>;
 
 /// The place of a part of the text.
@@ -181,6 +184,11 @@ fn variable(word: &'static str, shapes: &[char]) -> Result<VarSpec, String> {
         return Err(format!("`{shape}` is not a shape"));
     }
     let spec = VarSpec::parse(word).ok_or("it cannot be read")?;
+    if let VarType::Extents { dims, .. } = &spec.ty
+        && dims.len() > MAX_DIMS
+    {
+        return Err(format!("a rule is checked with at most {MAX_DIMS} dimensions by name"));
+    }
     if let VarType::BroadcastsTo(letter) = spec.ty
         && !shapes.contains(&letter)
     {

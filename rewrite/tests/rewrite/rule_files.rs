@@ -243,3 +243,12 @@ fn fuel_counts_applications_and_traces_say_where() {
     );
     assert_eq!(run(Some(1000)), all, "more fuel than there is to do changes nothing");
 }
+
+/// Found by libFuzzer: each dimension makes the tensors of the check three times as large.
+#[test]
+fn a_shape_of_very_many_dimensions_is_refused() {
+    let rule = |letters: &str| format!("twice | x:{letters}S | (neg (neg ?x)) | ?x | Exact\n");
+    assert!(rules(&rule("ABCDEFG")).check().is_ok());
+    let errors = parse("mine.rules", &rule(&"k".repeat(100))).unwrap_err();
+    assert!(rendered(&errors).contains("at most 8 dimensions"), "{}", rendered(&errors));
+}

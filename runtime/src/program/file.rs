@@ -204,10 +204,15 @@ impl Program {
         let opened = File::open(path).map_err(read)?;
         // SAFETY: the map is read-only, and these files are replaced, never changed in place.
         let bytes = unsafe { memmap2::Mmap::map(&opened) }.map_err(read)?;
-        Self::parse(&file, Bytes::from_owner(bytes))
+        Self::from_bytes(&file, Bytes::from_owner(bytes))
     }
 
-    fn parse(file: &str, bytes: Bytes) -> Result<Self, ProgramError> {
+    /// As [`open`](Self::open), of a file's bytes; `file` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// If it is no program, is of a newer format, or is damaged.
+    pub fn from_bytes(file: &str, bytes: Bytes) -> Result<Self, ProgramError> {
         let damaged =
             |reason: &str| ProgramError::Damaged { file: file.to_owned(), reason: reason.into() };
         if bytes.len() < HEADER_BYTES || bytes[..8] != MAGIC {

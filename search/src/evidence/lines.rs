@@ -85,7 +85,16 @@ pub(super) fn read(
     take: &mut dyn FnMut(Record) -> Result<(), EvidenceError>,
 ) -> Result<(), EvidenceError> {
     let file = File::open(path).map_err(|err| unreadable(path, &err))?;
-    for (idx, text) in BufReader::new(file).lines().enumerate() {
+    read_from(path, BufReader::new(file), take)
+}
+
+/// As [`read`]; `path` is for messages.
+pub(super) fn read_from(
+    path: &Path,
+    lines: impl BufRead,
+    take: &mut dyn FnMut(Record) -> Result<(), EvidenceError>,
+) -> Result<(), EvidenceError> {
+    for (idx, text) in lines.lines().enumerate() {
         let bad =
             |reason: String| EvidenceError::Line { path: path.to_owned(), n_line: idx + 1, reason };
         let text = text.map_err(|err| bad(err.to_string()))?;

@@ -195,6 +195,15 @@ impl Evidence {
         self.merge(&Evidence::open_existing(from)?)
     }
 
+    /// Adds the lines of an export; `name` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// If a line is not one of an export, or this file cannot be written.
+    pub fn merge_lines(&self, name: &Path, lines: &[u8]) -> Result<Merged, EvidenceError> {
+        self.merge_records(|take| lines::read_from(name, lines, take))
+    }
+
     fn merge_records(
         &self,
         feed: impl FnOnce(

@@ -1,0 +1,5 @@
+//! libFuzzer on `rules`; see `fuzz/src/entries.rs`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| eggine_fuzz::bounded(eggine_fuzz::entries::rules, data));
