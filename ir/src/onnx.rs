@@ -8,6 +8,7 @@
 mod bind;
 mod builder;
 mod call;
+mod draw;
 mod error;
 mod function;
 mod import;

@@ -15,6 +15,8 @@
 mod case;
 #[path = "conformance/compare.rs"]
 mod compare;
+#[path = "conformance/drawn.rs"]
+mod drawn;
 #[path = "conformance/engine.rs"]
 mod engine;
 #[path = "conformance/expect.rs"]
@@ -136,6 +138,30 @@ fn written(folder: &Path, expected: f32) -> Case {
     std::fs::write(at.join("set0.tsv"), "in\tx\tf32\t2\t0\t8\nout\ty\tf32\t2\t8\t8\n").unwrap();
     std::fs::write(folder.join("index.tsv"), "node\ttest_relu\t-\t0.001\t1e-07\n").unwrap();
     Case::all(folder).unwrap().remove(0)
+}
+
+/// A draw is judged: what no draw can be is wrong.
+#[test]
+fn what_no_draw_can_be_is_seen() {
+    use drawn::{Draw, problem};
+    use eggine_ir::{DType, Tensor};
+    let floats = |data: &[f64]| Tensor::from_f64(DType::F32, &[data.len()], data);
+    let mask = |data: &[f64]| Tensor::from_f64(DType::Bool, &[data.len()], data);
+    let named = |tensors: Vec<Tensor>| {
+        tensors.into_iter().map(|tensor| ("x".to_owned(), Ok(tensor))).collect::<Vec<_>>()
+    };
+    let x = || named(vec![floats(&[1.0, 2.0])]);
+    let bits = case::Set { inputs: x(), outputs: x() };
+    assert_eq!(problem(Draw::Bits, &bits, &[floats(&[0.0, 1.0])]), None);
+    assert!(problem(Draw::Bits, &bits, &[floats(&[0.0, 0.5])]).is_some());
+    assert!(problem(Draw::Bits, &bits, &[floats(&[0.0])]).is_some(), "another shape");
+    assert!(problem(Draw::Bits, &bits, &[mask(&[0.0, 1.0])]).is_some(), "another type");
+    let half = Draw::Dropout(0.5);
+    let both = named(vec![floats(&[0.0, 0.0]), mask(&[0.0, 0.0])]);
+    let dropout = case::Set { inputs: x(), outputs: both };
+    assert_eq!(problem(half, &dropout, &[floats(&[0.0, 4.0]), mask(&[0.0, 1.0])]), None);
+    assert!(problem(half, &dropout, &[floats(&[0.0, 2.0]), mask(&[0.0, 1.0])]).is_some());
+    assert!(problem(half, &dropout, &[floats(&[0.0, 4.0]), mask(&[1.0, 1.0])]).is_some());
 }
 
 #[test]

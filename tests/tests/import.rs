@@ -7,8 +7,12 @@
 
 #[path = "import/build.rs"]
 mod build;
+#[path = "import/draws.rs"]
+mod draws;
 #[path = "import/folding.rs"]
 mod folding;
+#[path = "import/old.rs"]
+mod old;
 #[path = "import/real.rs"]
 mod real;
 #[path = "import/refusals.rs"]

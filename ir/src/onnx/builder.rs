@@ -247,6 +247,9 @@ impl Builder {
     /// Inserts an axis of extent 1.
     pub(super) fn unsqueeze(&mut self, x: Value, axis: usize) -> Result<Value, OpError> {
         let mut extents = self.extents(x);
+        if axis > extents.len() {
+            return Err(OpError::Axis { axis: axis as i64, rank: extents.len() + 1 });
+        }
         extents.insert(axis, 1);
         self.reshape(x, &extents)
     }
@@ -254,6 +257,9 @@ impl Builder {
     /// Removes an axis of extent 1.
     pub(super) fn squeeze(&mut self, x: Value, axis: usize) -> Result<Value, OpError> {
         let mut extents = self.extents(x);
+        if axis >= extents.len() {
+            return Err(OpError::Axis { axis: axis as i64, rank: extents.len() });
+        }
         extents.remove(axis);
         self.reshape(x, &extents)
     }

@@ -168,6 +168,8 @@ pub enum Foreign {
 pub enum Wiring {
     #[error("node `{node}` reads `{value}`, which nothing produces")]
     Undefined { node: String, value: String },
+    #[error("input `{value}` is listed twice")]
+    InputTwice { value: String },
     #[error("output `{value}` is produced by nothing")]
     NoOutput { value: String },
     #[error("`{value}` is produced twice, by `{first}` and by `{second}`")]

@@ -20,9 +20,8 @@ use super::{ImportOptions, Imported, ModelInfo};
 use crate::graph::NodeKind;
 use crate::{Graph, Value};
 
-/// Versions of the standard's operators that the handlers know. Version 6 differs from 7 in how
-/// operands are broadcast, and rows that say 7 are for it too.
-const OPSETS: std::ops::RangeInclusive<i64> = 6..=28;
+/// Versions of the standard's operators that the handlers know.
+const OPSETS: std::ops::RangeInclusive<i64> = 1..=28;
 
 /// How a tensor of strings is called, which only a host handles.
 const STRINGS: &str = "a tensor of strings";
@@ -148,7 +147,10 @@ pub(super) fn import(
     let mut scope = Scope::root(&opsets, String::new());
     for (name, ty) in &inputs {
         let value = importer.b.graph.input(name, ty.clone());
-        scope.items.insert(name.clone(), value.into());
+        if scope.items.insert(name.clone(), value.into()).is_some() {
+            let problem = Wiring::InputTwice { value: name.clone() };
+            importer.fail(ImportError::Wiring { graph: importer.b.graph.name.clone(), problem });
+        }
     }
     importer.constants(graph, &mut scope)?;
     importer.nodes(&graph.node, &mut scope);
@@ -406,7 +408,7 @@ impl Importer<'_> {
         };
         let opset =
             scope.opsets.get(domain).copied().unwrap_or(if domain == "ai.onnx" { 0 } else { 1 });
-        if opset + i64::from(opset == 6) < row.since {
+        if opset < row.since {
             let nearest = Some(format!("opset {} or later", row.since));
             return Err(OpError::Form { form: format!("`{op}` in opset {opset}"), nearest });
         }

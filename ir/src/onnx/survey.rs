@@ -246,7 +246,9 @@ fn survey_model(
         }
     }
     let ports = found.inputs.iter().chain(&found.outputs);
-    found.takes_strings = ports.into_iter().any(|port| port.found == "a tensor of strings");
+    // What is imported computes numbers, whatever it says of its outputs.
+    found.takes_strings = found.n_core_ops.is_none()
+        && ports.into_iter().any(|port| port.found == "a tensor of strings");
     if found.takes_strings && matches!(found.failure, Some(ImportError::Interface { .. })) {
         (found.failure, found.unsupported) = (None, walked.unknown);
         found.tried.clear();

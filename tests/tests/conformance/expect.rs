@@ -64,7 +64,9 @@ impl Expectations {
                         Some(format!("refused and not listed: {}", outcome.reason))
                     }
                     // The list of engines is only written anew where all of them are due.
-                    Verdict::Pass if expected && (complete || half == "oracle") => {
+                    Verdict::Pass | Verdict::Drawn
+                        if expected && (complete || half == "oracle") =>
+                    {
                         Some("listed as refused, and passes".into())
                     }
                     _ => None,
@@ -84,7 +86,7 @@ impl Expectations {
 /// Counts by kind and verdict.
 pub(crate) fn summary(judged: &[Judged]) -> String {
     let mut counts: BTreeMap<(String, &str, &str), usize> = BTreeMap::new();
-    let (mut n_counted, mut n_passed, mut n_constant) = (0usize, 0, 0);
+    let (mut n_counted, mut n_passed, mut n_drawn, mut n_constant) = (0usize, 0, 0, 0);
     for one in judged {
         let kind = one.id.split('/').next().unwrap_or_default().to_owned();
         if one.excluded.is_some() {
@@ -96,6 +98,7 @@ pub(crate) fn summary(judged: &[Judged]) -> String {
         }
         n_counted += 1;
         n_passed += usize::from(one.oracle.verdict == Verdict::Pass);
+        n_drawn += usize::from(one.oracle.verdict == Verdict::Drawn);
         n_constant += usize::from(!one.constants.is_empty());
     }
     let mut text = String::new();
@@ -104,7 +107,7 @@ pub(crate) fn summary(judged: &[Judged]) -> String {
     }
     let share = 100.0 * n_passed as f64 / n_counted.max(1) as f64;
     text.push_str(&format!(
-        "{n_passed} of {n_counted} counted tests pass ({share:.2} %), {n_constant} of all with an operand as a constant\n"
+        "{n_passed} of {n_counted} counted tests pass ({share:.2} %), {n_drawn} draw random numbers and are judged by type, shape and range, {n_constant} of all with an operand as a constant\n"
     ));
     text
 }

@@ -15,12 +15,14 @@ use prost::Message;
 
 use crate::case::{Case, Set};
 use crate::compare::difference;
-use crate::engine;
+use crate::{drawn, engine};
 
 /// What came of a half of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     Pass,
+    /// A random test: judged by type, shape and range, and equal in oracle and engine.
+    Drawn,
     /// With a message; the reason is part of the expectations.
     Refused,
     Wrong,
@@ -34,6 +36,7 @@ impl Verdict {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
+            Verdict::Drawn => "drawn",
             Verdict::Refused => "refused",
             Verdict::Wrong => "wrong",
             Verdict::Panic => "panic",
@@ -120,7 +123,7 @@ pub(crate) fn judge(case: &Case, engine: bool) -> Judged {
         let (oracle, constants, model) = judge_oracle(case, set);
         judged.constants = constants;
         judged.oracle = oracle;
-        if judged.oracle.verdict != Verdict::Pass {
+        if !matches!(judged.oracle.verdict, Verdict::Pass | Verdict::Drawn) {
             return judged;
         }
         if engine
@@ -128,12 +131,17 @@ pub(crate) fn judge(case: &Case, engine: bool) -> Judged {
             && let Some(model) = model
         {
             // A panic of the compiler is not one of import.
+            let of_oracle = model.drawn.as_ref().map(|drawn| set.with_outputs(drawn));
+            let set = of_oracle.as_ref().unwrap_or(set);
             let engine = catch_unwind(AssertUnwindSafe(|| engine::judge(case, set, &model)));
             judged.engine = engine.unwrap_or_else(|panic| {
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
                 Outcome::new(Verdict::Panic, format!("engine: {}", text.unwrap_or_default()))
             });
+            if judged.engine.verdict == Verdict::Pass {
+                judged.engine.verdict = judged.oracle.verdict;
+            }
         }
     }
     judged
@@ -143,6 +151,8 @@ pub(crate) fn judge(case: &Case, engine: bool) -> Judged {
 pub(crate) struct Bound {
     pub(crate) file: tempfile::NamedTempFile,
     pub(crate) imported: Imported,
+    /// What the oracle drew, in a random test: an engine draws the same.
+    pub(crate) drawn: Option<Vec<Tensor>>,
 }
 
 /// Names of the open inputs.
@@ -202,7 +212,7 @@ pub(crate) fn bind(case: &Case, set: &Set) -> Result<(Bound, String), ImportErro
         let file = with_constants(case, set, &names);
         let options = shapes_of(file.path(), set)?;
         match import(file.path(), &options) {
-            Ok(imported) => return Ok((Bound { file, imported }, names.join(" "))),
+            Ok(imported) => return Ok((Bound { file, imported, drawn: None }, names.join(" "))),
             Err(err) if is_dynamic(&err) => first = first.or(Some(err)),
             // With the operand known the refusal is the operator's own.
             Err(err) => return Err(err),
@@ -217,7 +227,7 @@ fn judge_oracle(case: &Case, set: &Set) -> (Outcome, String, Option<Bound>) {
         let reason = format!("element type {dtype}");
         return (Outcome::new(Verdict::Refused, reason), String::new(), None);
     }
-    let (bound, constants) = match bind(case, set) {
+    let (mut bound, constants) = match bind(case, set) {
         Ok(found) => found,
         Err(err) => return (Outcome::new(Verdict::Refused, reason(&err)), String::new(), None),
     };
@@ -235,6 +245,13 @@ fn judge_oracle(case: &Case, set: &Set) -> (Outcome, String, Option<Bound>) {
     for rounding in [Rounding::None, Rounding::PerOp] {
         let found = eval(&bound.imported.graph, &inputs, rounding);
         let found: Vec<Tensor> = found.iter().map(eggine_ir::graph::Array::to_tensor).collect();
+        if let Some(draw) = drawn::of(case, set) {
+            if let Some(problem) = drawn::problem(draw, set, &found) {
+                return (Outcome::new(Verdict::Wrong, problem), constants, None);
+            }
+            bound.drawn = Some(found);
+            return (Outcome::new(Verdict::Drawn, ""), constants, Some(bound));
+        }
         match judge_outputs(case, set, &found) {
             None => return (Outcome::pass(), constants, Some(bound)),
             Some(found) => difference = difference.or(Some(found)),

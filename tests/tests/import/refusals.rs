@@ -84,7 +84,14 @@ fn malformed_nodes_are_named() {
     insta::assert_snapshot!(message(m), @"graph `g`: nodes `Relu_a`, `Neg_b` depend on each other in a cycle");
     let m = single(13, "Relu", "2", vec![]).op("Neg", &["x"], &["y"], vec![]);
     insta::assert_snapshot!(message(m), @"graph `g`: `y` is produced twice, by `Relu_y` and by `Neg_y`");
-    insta::assert_snapshot!(message(single(5, "Relu", "2", vec![])), @"the model uses opset 5 of `ai.onnx`, import knows 6 to 28");
+    let m = model(13).input("x", DType::F32, "2,3").input("z", DType::F32, "2");
+    let m = m.op("SequenceConstruct", &["x", "z"], &["s"], vec![]);
+    let join = vec![int("axis", -1), int("new_axis", 1)];
+    let m = m.op("ConcatFromSequence", &["s"], &["y"], join).output("y");
+    insta::assert_snapshot!(message(m), @"node `ConcatFromSequence_y` (ConcatFromSequence): axis 2 of a tensor of rank 2");
+    let m = single(13, "Relu", "2", vec![]).input("x", DType::F32, "2");
+    insta::assert_snapshot!(message(m), @"graph `g`: input `x` is listed twice");
+    insta::assert_snapshot!(message(single(29, "Relu", "2", vec![])), @"the model uses opset 29 of `ai.onnx`, import knows 1 to 28");
 }
 
 #[test]

@@ -102,6 +102,17 @@ fn shapes_are_not_data() {
     assert_eq!(look(&m).places[0].op, "NonZero");
 }
 
+/// Found by libFuzzer: the survey called it a program, import an engine.
+#[test]
+fn numbers_that_are_declared_as_strings_are_numbers() {
+    let mut m = single(13, "Relu", "2", vec![]);
+    let output = m.graph().output[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
+    output.elem_type = Some(8);
+    let found = look(&m);
+    assert!(found.covered() && !found.is_program() && found.n_core_ops == Some(1));
+    assert_eq!(m.import().unwrap().outputs[0].1.dtype, DType::F32);
+}
+
 #[test]
 fn traps_are_seen_in_the_forms_that_have_them() {
     assert_eq!(traps(&single(11, "Softmax", "2,3,4", vec![])), ["softmax-flattens"]);

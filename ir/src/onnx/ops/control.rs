@@ -138,16 +138,19 @@ pub(super) fn unroll_loop(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
     Ok(state)
 }
 
-/// One step per slice of the scanned operands.
+/// One step per slice of the scanned operands. Opset 8 does it for every element of a batch.
 pub(super) fn unroll_scan(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -> Outcome {
     let body = c.graph("body")?;
     let n_scanned = c.int_opt("num_scan_inputs")?.and_then(|n| usize::try_from(n).ok());
     let n_scanned = n_scanned.ok_or(OpError::MissingAttribute { name: "num_scan_inputs" })?;
-    let n_states = c.inputs.len().saturating_sub(n_scanned);
-    let mut state: Vec<Item> =
-        c.inputs[..n_states].iter().map(|item| item.clone().unwrap_or(Item::Poison)).collect();
-    if body.input.len() != c.inputs.len() || body.output.len() < n_states {
-        let found = format!("{} inputs for {} operands", body.input.len(), c.inputs.len());
+    let first = usize::from(c.opset == 8);
+    let operands = c.inputs.get(first..).unwrap_or_default();
+    let n_states = operands.len().saturating_sub(n_scanned);
+    if body.input.len() != operands.len()
+        || body.output.len() < n_states
+        || n_scanned > operands.len()
+    {
+        let found = format!("{} inputs for {} operands", body.input.len(), operands.len());
         return Err(OpError::Attribute { name: "body".into(), found, expected: "as many".into() });
     }
     let n_scans = body.output.len() - n_states;
@@ -159,37 +162,72 @@ pub(super) fn unroll_scan(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
             c.form(format!("`{name}` {list:?}"), "one number per scan")
         }
     };
-    let backwards = directions("scan_input_directions", n_scanned)?;
+    let name = if c.opset == 8 { "directions" } else { "scan_input_directions" };
+    let backwards = directions(name, n_scanned)?;
+    if c.opset == 8 {
+        let states = (0..n_states).map(|i| c.x(i + 1)).collect::<Result<Vec<_>, _>>()?;
+        let scanned = (0..n_scanned).map(|i| Ok((c.x(i + 1 + n_states)?, backwards[i] != 0)));
+        let scanned = scanned.collect::<Result<Vec<_>, OpError>>()?;
+        return scan_batch(imp, scope, c, &states, &scanned, n_scans);
+    }
     let in_axes = directions("scan_input_axes", n_scanned)?;
     let out_backwards = directions("scan_output_directions", n_scans)?;
     let out_axes = directions("scan_output_axes", n_scans)?;
     let mut scanned = Vec::new();
-    let mut trips = None;
     for i in 0..n_scanned {
         let x = c.x(n_states + i)?;
-        let at = axis(in_axes[i], imp.b.rank(x))?;
-        let n = imp.b.extents(x)[at];
-        if trips.is_some_and(|trips| trips != n) {
-            return c.form("operands scanned over different extents", "one extent");
-        }
-        trips = Some(n);
-        scanned.push((x, at, backwards[i] != 0));
+        scanned.push((x, axis(in_axes[i], imp.b.rank(x))?, backwards[i] != 0));
     }
-    let trips = trips.unwrap_or(0);
+    let extents = scanned.iter().map(|&(x, at, _)| imp.b.extents(x)[at]).collect();
+    let trips = common_extent(c, extents)?;
+    let state = operands[..n_states].iter().map(|item| item.clone().unwrap_or(Item::Poison));
+    let (mut state, scans) = scan_steps(imp, scope, c, "", state.collect(), &scanned, trips)?;
+    for (i, scan) in scans.iter().enumerate() {
+        let rank = imp.b.rank(scan[0]) + 1;
+        let at = axis(out_axes[i], rank)?;
+        state.push(stack(&mut imp.b, scan, at, out_backwards[i] != 0)?.into());
+    }
+    Ok(state)
+}
+
+/// The extent that all scanned operands have, which is the number of steps.
+fn common_extent(c: &Call, extents: Vec<usize>) -> Result<usize, OpError> {
+    let trips = extents.first().copied().unwrap_or(0);
+    if extents.iter().any(|&n| n != trips) {
+        return c.form("operands scanned over different extents", "one extent");
+    }
     if trips == 0 || trips > MAX_TRIPS {
         return c.form(format!("a scan of {trips} steps"), "1 to 1024 steps");
     }
-    let mut scans: Vec<Vec<Value>> = vec![Vec::new(); n_scans];
+    Ok(trips)
+}
+
+/// Results of the steps: the last state, and the slices of each scan.
+type Steps = (Vec<Item>, Vec<Vec<Value>>);
+
+/// Runs the body so many times; an operand is scanned along its axis, forwards or backwards.
+fn scan_steps(
+    imp: &mut Importer<'_>,
+    scope: &Scope<'_>,
+    c: &Call,
+    place: &str,
+    mut state: Vec<Item>,
+    scanned: &[(Value, usize, bool)],
+    trips: usize,
+) -> Result<Steps, OpError> {
+    let body = c.graph("body")?;
+    let n_states = state.len();
+    let mut scans: Vec<Vec<Value>> = vec![Vec::new(); body.output.len() - n_states];
     for trip in 0..trips {
         let mut inputs = std::mem::take(&mut state);
         imp.b.source = c.path.to_owned();
-        for &(x, at, backwards) in &scanned {
+        for &(x, at, backwards) in scanned {
             let index = if backwards { trips - 1 - trip } else { trip };
             let slice = imp.b.narrow(x, at, index, 1)?;
             inputs.push(imp.b.squeeze(slice, at)?.into());
         }
-        let mut results =
-            imp.subgraph(body, scope, &format!("{}/body[{trip}]", c.path), inputs)?.into_iter();
+        let path = format!("{}{place}/body[{trip}]", c.path);
+        let mut results = imp.subgraph(body, scope, &path, inputs)?.into_iter();
         state = results.by_ref().take(n_states).collect();
         if state.iter().any(|item| matches!(item, Item::Poison)) {
             return Err(OpError::Poisoned);
@@ -202,12 +240,84 @@ pub(super) fn unroll_scan(imp: &mut Importer<'_>, scope: &Scope<'_>, c: &Call) -
         }
     }
     imp.b.source = c.path.to_owned();
-    for (i, scan) in scans.iter().enumerate() {
-        let rank = imp.b.rank(scan[0]) + 1;
-        let at = axis(out_axes[i], rank)?;
-        state.push(stack(&mut imp.b, scan, at, out_backwards[i] != 0)?.into());
+    Ok((state, scans))
+}
+
+/// `Scan` of opset 8: axis 0 of every operand and result is the batch, axis 1 of what is scanned the
+/// sequence. A sequence that is shorter than the longest runs fewer steps (backwards from its own end), and
+/// its slices end in zeros.
+fn scan_batch(
+    imp: &mut Importer<'_>,
+    scope: &Scope<'_>,
+    c: &Call,
+    states: &[Value],
+    scanned: &[(Value, bool)],
+    n_scans: usize,
+) -> Outcome {
+    let ranks = states.iter().map(|&x| (x, 1)).chain(scanned.iter().map(|&(x, _)| (x, 2)));
+    for (x, least) in ranks {
+        if imp.b.rank(x) < least {
+            return c.form(format!("{} without its axes", imp.b.ty(x)), "batch, then sequence");
+        }
     }
-    Ok(state)
+    let extents = scanned.iter().map(|&(x, _)| imp.b.extents(x)[1]).collect();
+    let longest = common_extent(c, extents)?;
+    let all = || states.iter().chain(scanned.iter().map(|(x, _)| x));
+    let batch = all().next().map_or(0, |&x| imp.b.extents(x)[0]);
+    if all().any(|&x| imp.b.extents(x)[0] != batch) {
+        return c.form("operands of different batches", "one batch");
+    }
+    if batch == 0 || batch.saturating_mul(longest) > MAX_TRIPS {
+        return c.form(format!("a scan of {batch} times {longest} steps"), "1 to 1024 steps");
+    }
+    let lengths = match c.opt(0)? {
+        None => vec![longest; batch],
+        Some(lengths) => {
+            let known = imp.b.known_ints(lengths, "`sequence_lens`")?;
+            let known: Option<Vec<usize>> = known
+                .iter()
+                .map(|&n| usize::try_from(n).ok().filter(|n| (1..=longest).contains(n)))
+                .collect();
+            match known.filter(|known| known.len() == batch) {
+                Some(known) => known,
+                None => return c.form("these `sequence_lens`", "one from 1 for each of the batch"),
+            }
+        }
+    };
+    // Results by element of the batch.
+    let mut rows: Vec<Vec<Value>> = vec![Vec::new(); states.len() + n_scans];
+    for (element, &trips) in lengths.iter().enumerate() {
+        imp.b.source = c.path.to_owned();
+        let mut state = Vec::with_capacity(states.len());
+        for &x in states {
+            let row = imp.b.narrow(x, 0, element, 1)?;
+            state.push(imp.b.squeeze(row, 0)?.into());
+        }
+        let mut own = Vec::with_capacity(scanned.len());
+        for &(x, backwards) in scanned {
+            let row = imp.b.narrow(x, 0, element, 1)?;
+            own.push((imp.b.squeeze(row, 0)?, 0, backwards));
+        }
+        let place = format!("/batch[{element}]");
+        let (state, scans) = scan_steps(imp, scope, c, &place, state, &own, trips)?;
+        let mut results = Vec::with_capacity(rows.len());
+        for item in state {
+            match item {
+                Item::Tensor(value) => results.push(value),
+                _ => return Err(OpError::Poisoned),
+            }
+        }
+        for scan in &scans {
+            let whole = stack(&mut imp.b, scan, 0, false)?;
+            let mut behind = vec![0; imp.b.rank(whole)];
+            let before = behind.clone();
+            behind[0] = longest - trips;
+            results.push(imp.b.pad(whole, &before, &behind, "constant", 0.0)?);
+        }
+        rows.iter_mut().zip(results).for_each(|(row, result)| row.push(result));
+    }
+    let stacked = rows.iter().map(|row| Ok(stack(&mut imp.b, row, 0, false)?.into()));
+    stacked.collect()
 }
 
 fn sequence(values: Vec<Value>) -> Outcome {

@@ -306,7 +306,18 @@ pub(super) fn select(b: &mut Builder, c: &Call) -> Outcome {
     one(b.select(c.x(0)?, c.x(1)?, c.x(2)?)?)
 }
 
+/// Before opset 6 the type is a word, such as `FLOAT`.
 pub(super) fn cast(b: &mut Builder, c: &Call) -> Outcome {
+    if c.opset < 6 {
+        let name = c.word("to", "")?;
+        return match old_dtype(&name) {
+            Some(to) => one(cast_to(b, c, c.x(0)?, to)?),
+            None => c.form(
+                format!("a cast to element type `{name}`"),
+                "casts between numbers and booleans",
+            ),
+        };
+    }
     let code = c.int_opt("to")?.ok_or(OpError::MissingAttribute { name: "to" })?;
     let to = i32::try_from(code).ok().and_then(DType::from_onnx);
     match to {
@@ -315,6 +326,25 @@ pub(super) fn cast(b: &mut Builder, c: &Call) -> Outcome {
             c.form(format!("a cast to element type {code}"), "casts between numbers and booleans")
         }
     }
+}
+
+/// Element types that were there before opset 6, by their names in the format.
+fn old_dtype(name: &str) -> Option<DType> {
+    Some(match name {
+        "FLOAT" => DType::F32,
+        "UINT8" => DType::U8,
+        "INT8" => DType::I8,
+        "UINT16" => DType::U16,
+        "INT16" => DType::I16,
+        "INT32" => DType::I32,
+        "INT64" => DType::I64,
+        "BOOL" => DType::Bool,
+        "FLOAT16" => DType::F16,
+        "DOUBLE" => DType::F64,
+        "UINT32" => DType::U32,
+        "UINT64" => DType::U64,
+        _ => return None,
+    })
 }
 
 pub(super) fn cast_like(b: &mut Builder, c: &Call) -> Outcome {
@@ -401,7 +431,7 @@ pub(super) fn identity(_: &mut Builder, c: &Call) -> Outcome {
     }
 }
 
-/// Inference: the operand itself, and a mask of ones.
+/// Inference: the operand itself, and a mask of ones. Training is an operand that says so.
 pub(super) fn dropout(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     if let Some(training) = c.opt(2)?
@@ -413,7 +443,7 @@ pub(super) fn dropout(b: &mut Builder, c: &Call) -> Outcome {
             None => 0.5,
         };
         if ratio != 0.0 {
-            return c.form("training mode, which is random,", "inference");
+            return super::random::dropped(b, c, x, ratio);
         }
     }
     let mut results = vec![x.into()];
@@ -470,8 +500,9 @@ pub(super) fn celu(b: &mut Builder, c: &Call) -> Outcome {
 }
 
 pub(super) fn selu(b: &mut Builder, c: &Call) -> Outcome {
-    // The defaults are ONNX's, from Klambauer et al., arXiv 1706.02515.
-    let (alpha, gamma) = (c.float("alpha", 1.673_263_2)?, c.float("gamma", 1.050_701)?);
+    // The defaults are ONNX's, from Klambauer et al., arXiv 1706.02515; before opset 6 with fewer digits.
+    let (alpha, gamma) = if c.opset < 6 { (1.6732, 1.0507) } else { (1.673_263_2, 1.050_701) };
+    let (alpha, gamma) = (c.float("alpha", alpha)?, c.float("gamma", gamma)?);
     let x = c.x(0)?;
     let negative = exp_minus_one(b, x, alpha, 1.0)?;
     let below = b.with(Op::Lt, x, 0.0)?;

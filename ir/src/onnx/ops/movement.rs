@@ -146,7 +146,25 @@ pub(super) fn repeat(b: &mut Builder, x: Value, repeats: &[usize]) -> Result<Val
     b.reshape(wide, &merged)
 }
 
+/// Before opset 6 a count and the axis that it is for.
+fn old_tile(b: &mut Builder, c: &Call) -> Outcome {
+    let x = c.x(0)?;
+    let number = |i: usize, name: &str| -> Result<i64, OpError> {
+        let list = b.known_floats(c.x(i)?, &format!("`{name}`"))?;
+        list.first().map(|&n| n as i64).ok_or(OpError::MissingInput { index: i })
+    };
+    let (count, at) = (number(1, "tiles")?, axis(number(2, "axis")?, b.rank(x))?);
+    let mut counts = vec![1; b.rank(x)];
+    let wrong =
+        || OpError::Operand { index: 1, found: count.to_string(), expected: "a count".into() };
+    counts[at] = usize::try_from(count).ok().filter(|&n| n < 1 << 31).ok_or_else(wrong)?;
+    one(repeat(b, x, &counts)?)
+}
+
 pub(super) fn tile(b: &mut Builder, c: &Call) -> Outcome {
+    if c.opset < 6 {
+        return old_tile(b, c);
+    }
     let x = c.x(0)?;
     let repeats = b.known_ints(c.x(1)?, "`repeats`")?;
     let wrong = || OpError::Operand {
@@ -163,13 +181,19 @@ pub(super) fn tile(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn concat(b: &mut Builder, c: &Call) -> Outcome {
     let parts = c.all()?;
     let rank = b.rank(*parts.first().ok_or(OpError::MissingInput { index: 0 })?);
-    let at = axis(c.int_opt("axis")?.ok_or(OpError::MissingAttribute { name: "axis" })?, rank)?;
+    // Before opset 4 there is a default.
+    let default = (c.opset < 4).then_some(1);
+    let at = c.int_opt("axis")?.or(default);
+    let at = axis(at.ok_or(OpError::MissingAttribute { name: "axis" })?, rank)?;
     one(b.concat(&parts, at)?)
 }
 
 pub(super) fn split(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let extents = b.extents(x);
+    if c.opset < 2 && !c.has("axis") {
+        return c.form("a split in opset 1 that does not say its axis", "`axis`");
+    }
     let at = axis(c.int("axis", 0)?, extents.len())?;
     let total = extents[at];
     let n_outputs = c.outputs.len().max(1);
@@ -258,7 +282,8 @@ pub(super) fn slice(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn pad(b: &mut Builder, c: &Call) -> Outcome {
     let mut x = c.x(0)?;
     let rank = b.rank(x);
-    let pads = list(b, c, "pads", 1)?.ok_or(OpError::MissingInput { index: 1 })?;
+    let name = if c.opset < 2 { "paddings" } else { "pads" };
+    let pads = list(b, c, name, 1)?.ok_or(OpError::MissingInput { index: 1 })?;
     let value = match c.opt(2)? {
         Some(value) => *b.known_floats(value, "the pad value")?.first().unwrap_or(&0.0),
         None => c.float("value", 0.0)?,

@@ -76,6 +76,10 @@ fn layer(b: &mut Builder, c: &Call, kind: &Kind, weights: Weights, step: Step) -
     if c.has("clip") {
         return c.form("clip", "no clip");
     }
+    // Opset 1 returns the sequence on request.
+    if c.has("output_sequence") && c.int("output_sequence", 0)? == 0 && c.wants(0) {
+        return c.form("a sequence that `output_sequence` leaves out", "`output_sequence` 1");
+    }
     if c.int("input_forget", 0)? != 0 {
         return c.form("input_forget", "separate gates");
     }

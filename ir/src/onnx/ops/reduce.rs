@@ -171,7 +171,11 @@ pub(super) fn top_k(b: &mut Builder, c: &Call) -> Outcome {
     const MAX_ROUNDS: i64 = 32;
     let x = c.x(0)?;
     let at = axis(c.int("axis", -1)?, b.rank(x))?;
-    let k = *b.known_ints(c.x(1)?, "`K`")?.first().ok_or(OpError::MissingInput { index: 1 })?;
+    // Before opset 10 an attribute.
+    let k = match c.int_opt("k")?.filter(|_| c.opset < 10) {
+        Some(k) => k,
+        None => *b.known_ints(c.x(1)?, "`K`")?.first().ok_or(OpError::MissingInput { index: 1 })?,
+    };
     let extents = b.extents(x);
     let few = (1..=MAX_ROUNDS).contains(&k) && b.dtype(x).is_float();
     if !few && (0..=extents[at] as i64).contains(&k) && extents[at] <= MAX_RANKED {
@@ -370,7 +374,7 @@ pub(super) fn global_max_pool(b: &mut Builder, c: &Call) -> Outcome {
 pub(super) fn global_lp_pool(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let on = spatial(b, x)?;
-    match c.int("p", 2)? {
+    match super::window::norm(c)? {
         1 => {
             let size = b.unary(Op::Abs, x)?;
             one(b.reduce(Op::ReduceSum, size, &on, true)?)

@@ -330,6 +330,89 @@ pub(super) fn roi_align(b: &mut Builder, c: &Call) -> Outcome {
     one(b.concat(&pooled, 0)?)
 }
 
+/// Which of `n` places each bin of each region covers, `[R, bins, n]`, and which bins cover none,
+/// `[R, bins]`. A region starts and ends at whole places and covers one at least; bins are rounded outwards.
+fn bins_of(
+    b: &mut Builder,
+    ends: [Value; 2],
+    n_bins: usize,
+    n: usize,
+) -> Result<(Value, Value), OpError> {
+    let dtype = b.dtype(ends[0]);
+    let [start, end] = ends;
+    let size = b.sub(end, start)?;
+    let size = b.with(Op::Add, size, 1.0)?;
+    let size = b.with(Op::Max, size, 1.0)?;
+    let bin = b.with(Op::Div, size, n_bins as f64)?;
+    let mut edges = Vec::with_capacity(2);
+    for (first, round) in [(0, Op::Floor), (1, Op::Ceil)] {
+        let steps: Vec<f64> = (0..n_bins).map(|at| (at + first) as f64).collect();
+        let steps = b.constant(Tensor::from_f64(dtype, &[1, n_bins], &steps));
+        let offset = b.mul(bin, steps)?;
+        let offset = b.unary(round, offset)?;
+        let edge = b.add(offset, start)?;
+        let edge = b.with(Op::Max, edge, 0.0)?;
+        edges.push(b.with(Op::Min, edge, n as f64)?);
+    }
+    let none = b.binary(Op::Le, edges[1], edges[0])?;
+    let (from, to) = (b.unsqueeze(edges[0], 2)?, b.unsqueeze(edges[1], 2)?);
+    let places: Vec<f64> = (0..n).map(|at| at as f64).collect();
+    let places = b.constant(Tensor::from_f64(dtype, &[1, 1, n], &places));
+    let (behind, before) = (b.binary(Op::Le, from, places)?, b.binary(Op::Lt, places, to)?);
+    Ok((b.binary(Op::And, behind, before)?, none))
+}
+
+/// The maximum of each bin of regions `[R, 5]` (image, x and y of two corners) of `[N, C, H, W]`; 0 for a bin
+/// outside of the image. Girshick, "Fast R-CNN", arXiv 1504.08083.
+pub(super) fn max_roi_pool(b: &mut Builder, c: &Call) -> Outcome {
+    let (x, rois) = (c.x(0)?, c.x(1)?);
+    let ([_, _, height, width], [n_rois, 5]) = (&b.extents(x)[..], &b.extents(rois)[..]) else {
+        return c.form(format!("{} in {}", b.ty(rois), b.ty(x)), "[regions, 5] in [N, C, H, W]");
+    };
+    let (extents, n_rois) = ([*height, *width], *n_rois);
+    let shape =
+        c.ints("pooled_shape")?.ok_or(OpError::MissingAttribute { name: "pooled_shape" })?;
+    let &[rows, columns] = &shape[..] else { return c.form("this `pooled_shape`", "two extents") };
+    let small = |n: i64| usize::try_from(n).ok().filter(|n| (1..1 << 16).contains(n));
+    let Some((rows, columns)) = small(rows).zip(small(columns)) else {
+        return c.form(format!("`pooled_shape` {shape:?}"), "two extents from 1");
+    };
+    let scale = c.float("spatial_scale", 1.0)?;
+    let scaled = b.with(Op::Mul, rois, scale)?;
+    // Halves are rounded away from zero.
+    let (sign, size) = (b.unary(Op::Sign, scaled)?, b.unary(Op::Abs, scaled)?);
+    let size = b.with(Op::Add, size, 0.5)?;
+    let size = b.unary(Op::Floor, size)?;
+    let places = b.mul(sign, size)?;
+    let mut covered = Vec::with_capacity(2);
+    for (axis, n_bins) in [rows, columns].into_iter().enumerate() {
+        let ends = [b.narrow(places, 1, 2 - axis, 1)?, b.narrow(places, 1, 4 - axis, 1)?];
+        covered.push(bins_of(b, ends, n_bins, extents[axis])?);
+    }
+    let image = b.narrow(rois, 1, 0, 1)?;
+    let image = b.reshape(image, &[n_rois])?;
+    let image = b.cast(image, DType::I64)?;
+    // Along the width first: `[R, C, H, columns, W]`, then `[R, C, columns, rows, H]`.
+    let images = b.gather(x, image, 0)?;
+    let least = b.scalar_like(x, f64::NEG_INFINITY);
+    let mut y = b.unsqueeze(images, 3)?;
+    for (axis, n_bins) in [(1, columns), (0, rows)] {
+        let mask = b.reshape(covered[axis].0, &[n_rois, 1, 1, n_bins, extents[axis]])?;
+        let inside = b.select(mask, y, least)?;
+        y = b.reduce(Op::ReduceMax, inside, &[4], false)?;
+        if axis == 1 {
+            y = b.transpose(y, &[0, 1, 3, 2])?;
+            y = b.unsqueeze(y, 3)?;
+        }
+    }
+    let y = b.transpose(y, &[0, 1, 3, 2])?;
+    let rows_none = b.reshape(covered[0].1, &[n_rois, 1, rows, 1])?;
+    let columns_none = b.reshape(covered[1].1, &[n_rois, 1, 1, columns])?;
+    let none = b.binary(Op::Or, rows_none, columns_none)?;
+    let zero = b.scalar_like(x, 0.0);
+    one(b.select(none, zero, y)?)
+}
+
 /// The attributes of a `RoiAlign`.
 struct Align {
     bins: [usize; 2],

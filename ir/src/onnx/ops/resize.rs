@@ -43,6 +43,15 @@ fn scaled(c: &Call, from: &[usize], scales: &[f32]) -> Result<Vec<usize>, OpErro
 pub(super) fn upsample(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let scales: Vec<f32> = match c.opt(1)? {
+        // Before opset 7 one of two numbers each, of images.
+        None if c.opset < 7 => {
+            vec![
+                1.0,
+                1.0,
+                c.float("height_scale", 1.0)? as f32,
+                c.float("width_scale", 1.0)? as f32,
+            ]
+        }
         Some(scales) => b.known_floats(scales, "`scales`")?.iter().map(|&x| x as f32).collect(),
         None => c.floats("scales")?.unwrap_or_default().iter().map(|&x| x as f32).collect(),
     };

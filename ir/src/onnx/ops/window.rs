@@ -461,10 +461,21 @@ pub(super) fn average_pool(b: &mut Builder, c: &Call) -> Outcome {
     one(b.div(sum, counts)?)
 }
 
+/// `p`; before opset 2 a float.
+pub(super) fn norm(c: &Call) -> Result<i64, OpError> {
+    if c.opset >= 2 {
+        return c.int("p", 2);
+    }
+    match c.float("p", 2.0)? {
+        p if p.fract() == 0.0 => Ok(p as i64),
+        p => c.form(format!("norm {p}"), "whole norms"),
+    }
+}
+
 pub(super) fn lp_pool(b: &mut Builder, c: &Call) -> Outcome {
     let x = c.x(0)?;
     let (_, g) = pool(b, c, x)?;
-    match c.int("p", 2)? {
+    match norm(c)? {
         1 => {
             let size = b.unary(Op::Abs, x)?;
             one(b.apply(Op::SumPool, g.attrs(), &[size])?)

@@ -79,7 +79,7 @@ const TRAPS: &[Trap] = &[
     trap("batch-norm-spatial", &["BatchNormalization"], |s| s.int("spatial", 1) == 0,
         "spatial = 0 (opset 7 and 8) normalises each element with statistics of its own"),
     trap("dropout-trains", &["Dropout"], |s| s.operands.len() > 2 && s.operand(2).is_some(),
-        "Dropout with a training flag: only inference is compiled, where it is the identity"),
+        "Dropout with a training flag: with one that is a constant and true, what is dropped is drawn once, when the model is compiled; otherwise it is the identity"),
     trap("cast-saturates", &["Cast"],
         |s| s.dtype(0).is_none_or(DType::is_float) && DType::from_onnx(s.int("to", 0) as i32).is_some_and(|to| !to.is_float() && to != DType::Bool),
         "float to integer truncates; out of range and NaN are undefined in the standard: Eggine saturates, NaN is 0, onnxruntime gives the lowest integer"),
@@ -119,7 +119,7 @@ const TRAPS: &[Trap] = &[
     trap("gelu-approximation", &["Gelu"], |s| s.word("approximate", "none") == "tanh",
         "approximate = tanh differs from the exact one by up to 5e-4"),
     trap("random", &["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"], |_| true,
-        "random numbers: no two runtimes agree"),
+        "random numbers: drawn once, when the model is compiled, and the same in every run; no two runtimes agree"),
     trap("loop-of-nothing", &["Loop"], |s| s.operand(0).is_none() && s.operand(1).is_none(),
         "a loop with neither trip count nor condition never ends"),
     trap("large-fill", &["ConstantOfShape", "Expand", "Tile"],
@@ -147,7 +147,7 @@ const OF_GRAPH: &[(&str, &str)] = &[
     ),
     (
         "old-opset",
-        "opset 7 or 8: attributes and broadcasting changed since; converting the model may be safer",
+        "an opset before 9: attributes and broadcasting changed since; converting the model may be safer",
     ),
 ];
 
