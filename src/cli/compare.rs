@@ -1,18 +1,20 @@
 //! `eggine compare`.
 
 mod model;
+mod program;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use eggine::runtime::Comparison;
+use eggine::runtime::program::Program;
 use eggine::{Case, Engine};
 
 use super::CliError;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The engine; with --against, the ONNX file.
+    /// The engine or program; with --against, the ONNX file, or a program.
     #[arg(value_name = "ENGINE|MODEL")]
     engine: PathBuf,
     /// Inputs and expected outputs (out0… or spec0…, or named by output). With --against only the inputs
@@ -23,7 +25,7 @@ pub(crate) struct Args {
     /// own oracle; where they differ, name the first node over budget.
     #[arg(long, value_enum)]
     against: Option<Against>,
-    /// Compare this engine of the model instead of compiling it.
+    /// Compare this engine or program of the model instead of compiling it.
     #[arg(long = "engine", value_name = "ENGINE", requires = "against")]
     with: Option<PathBuf>,
     /// Extents of an input, where the model leaves them open. May be repeated.
@@ -70,12 +72,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if !args.rel_tol.is_finite() || args.rel_tol < 0.0 {
         return Err(format!("--rel-tol {} is not a tolerance", args.rel_tol).into());
     }
+    use eggine::runtime::program::is_program;
     if let Some(against) = args.against {
-        return model::run(args, against);
+        // Whose engines: those of the program that is compared, or that stands in for it.
+        let file = args.with.as_ref().unwrap_or(&args.engine);
+        if is_program(file) {
+            return program::run(args, against, Some(Program::open(file)?));
+        }
+        return match super::program::has_host_types(&args.engine)? {
+            true => program::run(args, against, None),
+            false => model::run(args, against),
+        };
     }
     let case = args.case.as_ref().ok_or("--case is needed without --against")?;
     let show = |comparison: &Comparison| show(comparison, args.json);
-    if eggine::runtime::program::is_program(&args.engine) {
+    if is_program(&args.engine) {
         return super::program::compare(&args.engine, case, args.rel_tol, &args.device, &show);
     }
     let engine = Engine::open(&args.engine)?;

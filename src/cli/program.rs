@@ -39,9 +39,14 @@ pub(crate) fn has_host_types(model: &Path) -> Result<bool, CliError> {
 /// Whether a model that has no engine of its own has a program: all that is missing is known at run time.
 pub(crate) fn is_for_programs(err: &CompileError) -> bool {
     match err {
-        CompileError::Import(ImportError::Unsupported(all)) => all.iter().all(|it| it.at_run_time),
+        CompileError::Import(err) => is_for_programs_only(err),
         _ => false,
     }
+}
+
+/// The same of what import says.
+pub(crate) fn is_for_programs_only(err: &ImportError) -> bool {
+    matches!(err, ImportError::Unsupported(all) if all.iter().all(|it| it.at_run_time))
 }
 
 /// The inputs of the runs that a program is compiled for: the case's, else drawn for each point.
@@ -77,7 +82,10 @@ pub(crate) fn points(
     Ok(points)
 }
 
-fn drawn(port: &Port, shapes: &Shapes, seed: u64) -> Result<HostValue, CliError> {
+pub(crate) fn drawn(port: &Port, shapes: &Shapes, seed: u64) -> Result<HostValue, CliError> {
+    let dtype = port.dtype.ok_or_else(|| {
+        format!("input {port} cannot be drawn: give the inputs of a run with --shapes-from (of `compare`: --case)")
+    })?;
     let fixed = |dim: &Dim| match dim {
         Dim::Fixed(n) => Some(*n),
         Dim::Symbolic(_) => None,
@@ -85,9 +93,6 @@ fn drawn(port: &Port, shapes: &Shapes, seed: u64) -> Result<HostValue, CliError>
     let own = || port.shape.as_ref()?.0.iter().map(fixed).collect::<Option<Vec<usize>>>();
     let extents = shapes.get(&port.name).cloned().or_else(own).ok_or_else(|| {
         format!("input {port} has no shape to compile for: name it in --opt-shapes or --shape")
-    })?;
-    let dtype = port.dtype.ok_or_else(|| {
-        format!("input {port} cannot be drawn: give the inputs of a run with --shapes-from")
     })?;
     Ok(random_input(&IoSpec { name: port.name.clone(), dtype, extents }, seed).into())
 }

@@ -1,5 +1,13 @@
-//! Programs on the command line: a range of shapes in one file.
+//! Programs on the command line: a range of shapes in one file, a fault that is named, values that are no
+//! tensors.
 
+use std::path::Path;
+
+use eggine::ir::onnx::proto::{ElementTypeProto, GraphProto, TypeProto, ValueInfoProto};
+use eggine::runtime::case::write_npz;
+use eggine::{DType, Tensor};
+
+use super::build::{Build, int, model, named, node, subgraph, value_info};
 use super::{command, eggine, example, fails, path, succeeds};
 
 #[test]
@@ -25,6 +33,9 @@ fn one_file_serves_a_range_of_shapes() {
         succeeds(&eggine(&["compare", path(&program), "--case", path(&case)]));
     }
     let case = example("bert_encoder.case1.npz");
+    let args = ["compare", path(&program), "--against", "oracle", "--case", path(&case)];
+    let text = succeeds(&eggine(&[args.as_slice(), &["--layers"]].concat()));
+    assert!(text.contains("no launch is over budget"), "{text}");
     let output = folder.path().join("out.npz");
     let run = ["run", path(&program), "--inputs", path(&case), "--outputs", path(&output)];
     succeeds(&eggine(&run));
@@ -66,4 +77,170 @@ fn ranges_that_are_none_are_refused() {
     assert!(!file.exists());
     let output = compile("input_ids", "input_ids:1x8");
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// Doubles `x` until its largest element reaches `limit`, at most 6 times, never beyond `cap`; then keeps it
+/// if its sum is above 20, else repeats it. `factor` scales what is repeated.
+fn walked(cap: f32, factor: f32) -> Build {
+    let body = GraphProto {
+        node: vec![
+            named("double", node("Add", &["state", "state"], &["twice"], vec![])),
+            named("clamp", node("Min", &["twice", "cap"], &["next"], vec![])),
+            node("ReduceMax", &["next"], &["most"], vec![int("keepdims", 0)]),
+            node("Less", &["most", "limit"], &["go_on"], vec![]),
+        ],
+        input: vec![
+            value_info("trip", DType::I64, ""),
+            value_info("before", DType::Bool, ""),
+            value_info("state", DType::F32, "3"),
+        ],
+        output: vec![value_info("go_on", DType::Bool, ""), value_info("next", DType::F32, "3")],
+        ..Default::default()
+    };
+    let keep = GraphProto {
+        node: vec![node("Neg", &["last"], &["kept"], vec![])],
+        output: vec![value_info("kept", DType::F32, "")],
+        ..Default::default()
+    };
+    let repeat = GraphProto {
+        node: vec![
+            named("scale", node("Mul", &["last", "factor"], &["scaled"], vec![])),
+            node("Concat", &["scaled", "scaled"], &["twice_as_long"], vec![int("axis", 0)]),
+        ],
+        output: vec![value_info("twice_as_long", DType::F32, "")],
+        ..Default::default()
+    };
+    let sides = vec![subgraph("then_branch", keep), subgraph("else_branch", repeat)];
+    model(17)
+        .input("x", DType::F32, "3")
+        .input("limit", DType::F32, "")
+        .constant("trips", &Tensor::i64(&[], &[6]))
+        .floats("cap", &[], &[cap])
+        .floats("factor", &[], &[factor])
+        .floats("twenty", &[], &[20.0])
+        .node(named(
+            "grow",
+            node("Loop", &["trips", "", "x"], &["last"], vec![subgraph("body", body)]),
+        ))
+        .op("ReduceSum", &["last"], &["sum"], vec![int("keepdims", 0)])
+        .op("Greater", &["sum", "twenty"], &["is_large"], vec![])
+        .node(named("which", node("If", &["is_large"], &["part"], sides)))
+        .op("Exp", &["part"], &["y"], vec![])
+        .output("last")
+        .output("y")
+}
+
+#[test]
+fn a_fault_is_named_with_its_loop_its_iteration_and_its_branch() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let case = file("case.npz");
+    let arrays = [("x", Tensor::f32(&[3], &[1.0, 0.5, 0.25])), ("limit", Tensor::f32(&[], &[7.0]))];
+    write_npz(&case, &arrays.map(|(name, tensor)| (name.to_owned(), tensor))).unwrap();
+    let right = file("right.onnx");
+    std::fs::write(&right, walked(100.0, 0.5).bytes()).unwrap();
+    // Neither an engine nor a program was asked for: the model becomes one.
+    let args = ["compare", path(&right), "--against", "oracle", "--case", path(&case), "--layers"];
+    let text = succeeds(&eggine(&args));
+    assert!(text.contains("y f32[6]: agrees") && text.contains("no launch is over"), "{text}");
+
+    let compared = |name: &str, m: &Build| -> serde_json::Value {
+        let (onnx, program) = (file(&format!("{name}.onnx")), file(&format!("{name}.program")));
+        std::fs::write(&onnx, m.bytes()).unwrap();
+        let args = ["compile", path(&onnx), "-o", path(&program), "--shapes-from", path(&case)];
+        succeeds(&command().args(args).arg("--quiet").output().unwrap());
+        let against = ["--against", "oracle", "--layers"];
+        let args = ["compare", path(&program), "--case", path(&case)];
+        let text = succeeds(&command().args(args).args(against).output().unwrap());
+        assert!(text.contains("no launch is over"), "of its own model: {text}");
+        let engines = ["--engine", path(&program), "--case", path(&case), "--json"];
+        let args = ["compare", path(&right), "--against", "oracle"];
+        let output = command().args(args).args(engines).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    // 1, 2, 4, and then 6 where 8 should be.
+    let found = compared("low", &walked(6.0, 0.5));
+    assert_eq!(found["launch"]["node"], "grow/body/clamp", "{found}");
+    assert_eq!(found["launch"]["place"], "graph `grow/body`, iteration 2 of `grow`", "{found}");
+    assert_eq!(found["arrived"]["place"], "graph `grow/body`, iteration 2 of `grow`", "{found}");
+    assert!(found["n_compared"].as_u64().unwrap() > 2, "{found}");
+    assert_eq!(found["outputs"][0]["agrees"], false);
+    let found = compared("scaled", &walked(100.0, 0.75));
+    assert_eq!(found["launch"]["place"], "graph `which/else`", "{found}");
+    let sources = found["launch"]["sources"].as_array().unwrap();
+    assert!(sources.iter().any(|it| it == "which/else/scale"), "{found}");
+    assert_eq!(found["outputs"][0]["agrees"], true, "{found}");
+    assert_eq!(found["outputs"][1]["agrees"], false, "{found}");
+}
+
+#[test]
+fn sequences_are_arrays_by_number() {
+    let element = value_info("", DType::F32, "n").r#type;
+    let element = ElementTypeProto { elem_type: element.map(Box::new) };
+    let sequence = |name: &str| {
+        let ty = TypeProto { sequence_type: Some(Box::new(element.clone())), ..Default::default() };
+        ValueInfoProto { name: Some(name.into()), r#type: Some(ty) }
+    };
+    let mut m = model(17)
+        .input("at", DType::I64, "")
+        .op("SequenceAt", &["all", "at"], &["one"], vec![])
+        .op("Exp", &["one"], &["y"], vec![])
+        .op("SequenceErase", &["all", "at"], &["rest"], vec![])
+        .output("y");
+    m.graph().input.push(sequence("all"));
+    m.graph().output.push(sequence("rest"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (onnx, program, out) = (file("m.onnx"), file("m.program"), file("out.npz"));
+    std::fs::write(&onnx, m.bytes()).unwrap();
+    let write = |name: &str, arrays: &[(&str, Tensor)]| {
+        let own = arrays.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone()));
+        write_npz(&file(name), &own.collect::<Vec<_>>()).unwrap();
+        file(name)
+    };
+    let (first, second) = (Tensor::f32(&[2], &[0.0, 1.0]), Tensor::f32(&[1], &[2.0]));
+    let at = || ("at", Tensor::i64(&[], &[0]));
+    let two = write("two.npz", &[at(), ("all.0", first.clone()), ("all.1", second.clone())]);
+    let args = ["compile", path(&onnx), "-o", path(&program), "--shapes-from", path(&two)];
+    succeeds(&command().args(args).arg("--quiet").output().unwrap());
+    let text = succeeds(&eggine(&[
+        "compare",
+        path(&program),
+        "--against",
+        "oracle",
+        "--case",
+        path(&two),
+    ]));
+    assert!(text.contains("rest.0 f32[1]: agrees"), "{text}");
+    // The same by number, and a sequence that is empty afterwards.
+    let one =
+        write("one.npz", &[at(), ("in1.0", first.clone()), ("in1.length", Tensor::i64(&[], &[1]))]);
+    let run = |inputs: &Path| {
+        eggine(&["run", path(&program), "--inputs", path(inputs), "--outputs", path(&out)])
+    };
+    succeeds(&run(&one));
+    let written = eggine::Case::read(&out).unwrap();
+    assert_eq!(written.names().collect::<Vec<_>>(), ["rest.length", "y"]);
+    succeeds(&run(&two));
+    let written = eggine::Case::read(&out).unwrap();
+    assert_eq!(written.array("rest.0").unwrap(), Some(&second));
+    let expected = |rest: &Tensor| {
+        let y = Tensor::f32(&[2], &[1.0, std::f32::consts::E]);
+        let arrays = [
+            ("all.0", first.clone()),
+            ("all.1", second.clone()),
+            ("y", y),
+            ("rest.0", rest.clone()),
+        ];
+        let case = write("expected.npz", &[[at()].as_slice(), &arrays].concat());
+        eggine(&["compare", path(&program), "--case", path(&case)])
+    };
+    assert!(succeeds(&expected(&second)).contains("rest.0 f32[1]: agrees"));
+    assert_eq!(expected(&Tensor::f32(&[1], &[3.0])).status.code(), Some(1));
+    fails(&run(&write("none.npz", &[at()])), &["`all.0`", "in1.0"]);
+    let wrong =
+        write("wrong.npz", &[at(), ("all.0", first), ("all.length", Tensor::i64(&[], &[3]))]);
+    fails(&run(&wrong), &["`all.length`", "1 elements"]);
+    fails(&eggine(&["compile", path(&onnx), "-o", path(&program), "--quiet"]), &["--shapes-from"]);
 }

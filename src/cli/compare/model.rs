@@ -2,6 +2,7 @@
 //! the first place. Nothing is compiled differently for it: what the launches of the very engine wrote is
 //! compared with the oracle's values of the nodes that they compute.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::AtomicBool;
@@ -11,10 +12,11 @@ use eggine::ir::onnx::part::{Model, name_of};
 use eggine::ir::onnx::proto::{ModelProto, ValueInfoProto};
 use eggine::ir::onnx::{ImportOptions, Imported, import};
 use eggine::ir::{NodeKind, Region};
-use eggine::runtime::case::{Expected, write_npz};
+use eggine::runtime::case::{Expected, write_values};
 use eggine::runtime::compare::{Comparison, OutputComparison};
 use eggine::runtime::plan::Step;
-use eggine::runtime::{IoSpec, Session};
+use eggine::runtime::program::HostValue;
+use eggine::runtime::{IoSpec, RunError, Session};
 use eggine::search::{Job, compile, random_input};
 use eggine::{Case, Engine, Tensor, compare_outputs};
 use prost::Message as _;
@@ -41,7 +43,10 @@ struct Found {
 }
 
 #[derive(Debug, Serialize)]
-struct LaunchFound {
+pub(super) struct LaunchFound {
+    /// The visit of a graph of a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) place: Option<String>,
     step: usize,
     kernel: String,
     /// The node whose value it is, as the nearest of those it computes.
@@ -52,7 +57,7 @@ struct LaunchFound {
 }
 
 #[derive(Debug, Serialize)]
-struct NodeFound {
+pub(super) struct NodeFound {
     node: String,
     op: String,
     value: String,
@@ -60,7 +65,7 @@ struct NodeFound {
 }
 
 /// A value of the imported graph.
-struct Layer {
+pub(super) struct Layer {
     sources: Vec<String>,
     tensor: Tensor,
 }
@@ -75,7 +80,13 @@ pub(super) fn run(args: &Args, against: Against) -> Result<ExitCode, CliError> {
             job.shapes.entry(name).or_insert(extents);
         }
     }
-    let imported = import(&args.engine, &ImportOptions { shapes: job.shapes.clone() })?;
+    let imported = import(&args.engine, &ImportOptions { shapes: job.shapes.clone() });
+    let imported = match imported {
+        Err(err) if crate::cli::program::is_for_programs_only(&err) => {
+            return super::program::run(args, against, None);
+        }
+        other => other?,
+    };
     let engine = match &args.with {
         Some(path) => Engine::open(path)?,
         None => {
@@ -98,10 +109,16 @@ pub(super) fn run(args: &Args, against: Against) -> Result<ExitCode, CliError> {
     };
     let expected = match against {
         Against::Oracle => oracle(),
-        Against::Ort => onnxruntime(args, &inputs, folder.path(), None)?
-            .into_iter()
-            .map(|tensor| tensor.ok_or("onnxruntime returned something that is no tensor"))
-            .collect::<Result<_, _>>()?,
+        Against::Ort => {
+            let tensor = |value: Option<HostValue>| match value {
+                Some(HostValue::Tensor(tensor)) => Ok(tensor),
+                _ => Err("onnxruntime returned something that is no tensor"),
+            };
+            onnxruntime(args, &args.engine, &on_host(&inputs), specs.len(), folder.path())?
+                .into_iter()
+                .map(tensor)
+                .collect::<Result<_, _>>()?
+        }
     };
     let comparison = compared(&specs, &outputs, &expected, args.rel_tol)?;
     let mut found = Found {
@@ -116,9 +133,12 @@ pub(super) fn run(args: &Args, against: Against) -> Result<ExitCode, CliError> {
     if !found.agrees || args.layers {
         let layers = layers(&imported, &inputs);
         let mut session = args.device.session(engine.clone())?;
-        locate_launch(&engine, &mut session, &inputs, &layers, args.rel_tol, &mut found)?;
+        let located = locate_launch(&engine, &mut session, &inputs, &layers, args.rel_tol)?;
+        (found.n_compared, found.launch) = (located.n_compared, located.first);
         if against == Against::Ort {
-            found.reference = locate_node(args, &inputs, folder.path(), &layers)?;
+            let (model, values) = (Model::open(&args.engine)?, BTreeMap::new());
+            found.reference =
+                locate_node(args, &model, &on_host(&inputs), folder.path(), (&layers, &values))?;
         }
     }
     match args.json {
@@ -149,7 +169,12 @@ fn compared(
 }
 
 /// How two tensors of one type and as many elements compare, whatever their shapes.
-fn difference(name: &str, got: &Tensor, want: &Tensor, tolerance: f64) -> OutputComparison {
+pub(super) fn difference(
+    name: &str,
+    got: &Tensor,
+    want: &Tensor,
+    tolerance: f64,
+) -> OutputComparison {
     let flat = |tensor: &Tensor| tensor.reshaped(&[tensor.n_elems()]);
     let spec = IoSpec { name: name.to_owned(), dtype: want.dtype, extents: vec![want.n_elems()] };
     let expected = [Expected { out: Some(flat(want)), spec: None }];
@@ -171,7 +196,7 @@ fn sorted(tensor: &Tensor) -> Tensor {
 }
 
 /// The oracle's value of every node of the imported graph, in order.
-fn layers(imported: &Imported, inputs: &[Tensor]) -> Vec<Layer> {
+pub(super) fn layers(imported: &Imported, inputs: &[Tensor]) -> Vec<Layer> {
     let mut all = imported.graph.clone();
     let computed = |(value, node): (_, &eggine::ir::Node)| {
         matches!(node.kind, NodeKind::Apply(..)).then_some(value)
@@ -187,19 +212,28 @@ fn layers(imported: &Imported, inputs: &[Tensor]) -> Vec<Layer> {
     sources.zip(&values).map(layer).collect()
 }
 
-/// The first launch that wrote something that no node it computes has as its value.
-fn locate_launch(
+/// What comparing the launches of an engine with the oracle's values of its nodes found.
+pub(super) struct Located {
+    /// The engine's outputs.
+    pub(super) outputs: Vec<Tensor>,
+    /// Launches that wrote something that can be held against a node's value.
+    pub(super) n_compared: usize,
+    /// The first launch that wrote something that no node it computes has as its value.
+    pub(super) first: Option<LaunchFound>,
+}
+
+/// Runs an engine launch by launch, and holds what each wrote against the oracle's values.
+pub(super) fn locate_launch(
     engine: &Engine,
     session: &mut Session,
     inputs: &[Tensor],
     layers: &[Layer],
     tolerance: f64,
-    found: &mut Found,
-) -> Result<(), CliError> {
+) -> Result<Located, RunError> {
     let steps = &engine.plan.steps;
     let mut first = None;
     let mut n_compared = 0;
-    session.run_observed(inputs, &mut |step, _, bytes| {
+    let outputs = session.run_observed(inputs, &mut |step, _, bytes| {
         let Some(got) = written(engine, &steps[step], bytes) else { return };
         let computes = |layer: &&Layer| {
             layer.sources.iter().any(|source| steps[step].sources.contains(source))
@@ -223,6 +257,7 @@ fn locate_launch(
         n_compared += 1;
         if error >= 0.0 && first.is_none() {
             first = Some(LaunchFound {
+                place: None,
                 step,
                 kernel: engine.manifest.kernels[steps[step].kernel].name.clone(),
                 node: layer.sources.last().cloned().unwrap_or_default(),
@@ -231,8 +266,7 @@ fn locate_launch(
             });
         }
     })?;
-    (found.n_compared, found.launch) = (n_compared, first);
-    Ok(())
+    Ok(Located { outputs, n_compared, first })
 }
 
 /// What a launch wrote, as the tensor that its region stores; `None` for anything else.
@@ -243,14 +277,16 @@ fn written(engine: &Engine, step: &Step, bytes: &[u8]) -> Option<Tensor> {
     fits.then(|| Tensor::new(ty.dtype, &ty.extents(), bytes.to_vec()))
 }
 
-/// The first node of the main graph whose value in onnxruntime is not the oracle's.
-fn locate_node(
+/// The first node of the main graph whose value in onnxruntime is not the oracle's: that of a layer of the
+/// node, or the value of a name that the host computed.
+pub(super) fn locate_node(
     args: &Args,
-    inputs: &[Tensor],
+    model: &Model,
+    inputs: &[HostValue],
     folder: &Path,
-    layers: &[Layer],
+    (layers, values): (&[Layer], &BTreeMap<String, HostValue>),
 ) -> Result<Option<NodeFound>, CliError> {
-    let mut model = ModelProto::decode(Model::open(&args.engine)?.to_bytes()?.as_slice())?;
+    let mut model = ModelProto::decode(model.to_bytes()?.as_slice())?;
     let graph = model.graph.as_mut().ok_or("the model has no graph")?;
     let mut results: Vec<(String, String, String)> = Vec::new();
     for node in &graph.node {
@@ -266,17 +302,30 @@ fn locate_node(
     graph.output = results.iter().map(output).collect();
     let all = folder.join("all.onnx");
     std::fs::write(&all, model.encode_to_vec())?;
-    let values = onnxruntime(args, inputs, folder, Some(&all))?;
-    for ((node, op, value), theirs) in results.into_iter().zip(values) {
+    let theirs = onnxruntime(args, &all, inputs, results.len(), folder)?;
+    for ((node, op, value), theirs) in results.into_iter().zip(theirs) {
         let Some(theirs) = theirs else { continue };
-        let is_its = |layer: &&Layer| {
-            layer.sources.contains(&node)
-                && layer.tensor.dtype == theirs.dtype
-                && layer.tensor.extents == theirs.extents
+        let differences: Vec<OutputComparison> = match (values.get(&value), &theirs) {
+            (Some(ours), theirs) => {
+                let all =
+                    crate::cli::program::compare_values(&value, ours, Some(theirs), args.rel_tol);
+                match all.into_iter().find(|it| !it.agrees) {
+                    Some(difference) => vec![difference],
+                    None => continue,
+                }
+            }
+            (None, HostValue::Tensor(theirs)) => {
+                let is_its = |layer: &&Layer| {
+                    layer.sources.contains(&node)
+                        && layer.tensor.dtype == theirs.dtype
+                        && layer.tensor.extents == theirs.extents
+                };
+                (layers.iter().filter(is_its))
+                    .map(|layer| difference(&value, &layer.tensor, theirs, args.rel_tol))
+                    .collect()
+            }
+            (None, _) => continue,
         };
-        let differences: Vec<OutputComparison> = (layers.iter().filter(is_its))
-            .map(|layer| difference(&value, &layer.tensor, &theirs, args.rel_tol))
-            .collect();
         if !differences.is_empty() && !differences.iter().any(|it| it.agrees) {
             let difference = differences.into_iter().next_back().expect("it is not empty");
             return Ok(Some(NodeFound { node, op, value, difference }));
@@ -285,27 +334,34 @@ fn locate_node(
     Ok(None)
 }
 
-/// Outputs of the model in onnxruntime; `None` for what NumPy or Eggine has no tensor for.
-fn onnxruntime(
+/// Tensors as values of the host.
+fn on_host(tensors: &[Tensor]) -> Vec<HostValue> {
+    tensors.iter().cloned().map(HostValue::from).collect()
+}
+
+/// Outputs of a model in onnxruntime; `None` for what NumPy or Eggine has no value for.
+pub(super) fn onnxruntime(
     args: &Args,
-    inputs: &[Tensor],
+    model: &Path,
+    inputs: &[HostValue],
+    n_outputs: usize,
     folder: &Path,
-    model: Option<&Path>,
-) -> Result<Vec<Option<Tensor>>, CliError> {
+) -> Result<Vec<Option<HostValue>>, CliError> {
     let (script, given, results): (PathBuf, PathBuf, PathBuf) =
         (folder.join("reference.py"), folder.join("in.npz"), folder.join("out.npz"));
     std::fs::write(&script, SCRIPT)?;
-    let arrays: Vec<(String, Tensor)> =
+    let arrays: Vec<(String, HostValue)> =
         inputs.iter().enumerate().map(|(i, it)| (format!("in{i}"), it.clone())).collect();
-    write_npz(&given, &arrays)?;
+    write_values(&given, &arrays)?;
     let python = &args.python;
-    let output = Command::new(python)
-        .arg(&script)
-        .args([model.unwrap_or(&args.engine), &given, &results])
-        .output()
-        .map_err(|err| {
-            format!("--against ort needs Python, and `{python}` does not run ({err}): name one with --python")
-        })?;
+    let output =
+        Command::new(python).arg(&script).args([model, &given, &results]).output().map_err(
+            |err| {
+                format!(
+                    "--against ort needs Python, and `{python}` does not run ({err}): name one with --python"
+                )
+            },
+        )?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.code() {
         Some(0) => (),
@@ -319,9 +375,13 @@ fn onnxruntime(
         _ => return Err(format!("onnxruntime does not run the model: {said}").into()),
     }
     let case = Case::read(&results)?;
-    let n_outputs = case.names().filter_map(|it| it.strip_prefix("out")?.parse::<usize>().ok());
-    let n_outputs = n_outputs.max().map_or(0, |last| last + 1);
-    Ok((0..n_outputs).map(|i| case.array(&format!("out{i}")).ok().flatten().cloned()).collect())
+    let value = |at: usize| {
+        // No output is named so: only the numbered spelling counts.
+        let strings = case.expected_strings(at, "").cloned().map(HostValue::Strings);
+        let tensor = || Some(case.array(&format!("out{at}")).ok()??.clone().into());
+        strings.or_else(tensor).or_else(|| case.expected_sequence(at, "").ok()?)
+    };
+    Ok((0..n_outputs).map(value).collect())
 }
 
 fn print(args: &Args, found: &Found) {
@@ -333,7 +393,22 @@ fn print(args: &Args, found: &Found) {
             found.n_compared, found.n_launches
         );
     }
-    let over = |it: &OutputComparison| match it.worst_index {
+    match &found.launch {
+        Some(it) => print_launch(it),
+        None if !found.agrees => {
+            println!("no launch is over budget against the oracle: the reference is another one");
+        }
+        None if args.layers => println!("no launch is over budget"),
+        None => (),
+    }
+    if let Some(it) = &found.reference {
+        print_node(it);
+    }
+}
+
+/// How far a value is off.
+pub(super) fn over(it: &OutputComparison) -> String {
+    match it.worst_index {
         Some(index) => format!(
             "max {:.2e} > {:.0e}, worst [{index}]: {}, expected {}",
             it.max_relative,
@@ -342,30 +417,23 @@ fn print(args: &Args, found: &Found) {
             it.worst_want.as_deref().unwrap_or("?")
         ),
         None => format!("max {:.2e}", it.max_relative),
-    };
-    match &found.launch {
-        Some(it) => {
-            println!("first over budget: node `{}`, {}", it.node, over(&it.difference));
-            println!(
-                "  by launch {} ({}), which computes {}",
-                it.step,
-                it.kernel,
-                it.sources.join(", ")
-            );
-        }
-        None if !found.agrees => {
-            println!("no launch is over budget against the oracle: the reference is another one");
-        }
-        None if args.layers => println!("no launch is over budget"),
-        None => (),
     }
-    if let Some(it) = &found.reference {
-        println!(
-            "first that onnxruntime computes otherwise than the oracle: node `{}` ({}), value `{}`, {}",
-            it.node,
-            it.op,
-            it.value,
-            over(&it.difference)
-        );
+}
+
+pub(super) fn print_launch(it: &LaunchFound) {
+    println!("first over budget: node `{}`, {}", it.node, over(&it.difference));
+    if let Some(place) = &it.place {
+        println!("  in {place}");
     }
+    println!("  by launch {} ({}), which computes {}", it.step, it.kernel, it.sources.join(", "));
+}
+
+pub(super) fn print_node(it: &NodeFound) {
+    println!(
+        "first that onnxruntime computes otherwise than the oracle: node `{}` ({}), value `{}`, {}",
+        it.node,
+        it.op,
+        it.value,
+        over(&it.difference)
+    );
 }
