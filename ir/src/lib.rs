@@ -6,6 +6,7 @@
 pub mod dtype;
 pub mod graph;
 pub mod onnx;
+pub mod padded;
 pub mod region;
 pub mod schedule;
 pub mod shape;
