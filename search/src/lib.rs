@@ -29,6 +29,7 @@ mod selftest;
 pub mod swarm;
 mod targets;
 mod user_rules;
+mod wide;
 pub mod workshop;
 
 pub use calibrate::{

@@ -17,6 +17,7 @@ use crate::compile::{CompileError, Source, compile_imported};
 use crate::job::Job;
 use crate::memory::kind_of;
 use crate::progress::ProgressMode;
+use crate::wide::widen;
 
 /// Makes engines of parts as a job says.
 pub struct Specialiser<'a> {
@@ -111,10 +112,13 @@ pub struct ProgramReport {
     pub trace: Vec<String>,
     /// Nodes that the host computes or decides in it.
     pub host_steps: Vec<String>,
+    /// What serves the other shapes of its ranges, a line a part of the model.
+    pub wide: Vec<String>,
 }
 
 /// Compiles a model for several points, each the inputs of one run, and writes the program: the model with
-/// the engines that those runs need. Engines that a run on other inputs needs are made when it runs.
+/// the engines that those runs need, and for each point (and the largest shapes) engines that serve all shapes
+/// up to it, where the model allows that. What a run on other inputs needs is made when it runs.
 ///
 /// # Errors
 ///
@@ -155,6 +159,7 @@ pub fn compile_program(
         }
     }
     program.extend(session.made().clone());
+    let wide = widen(job, &mut program, points, interrupt);
     program.write(output)?;
     let engines = program.engines();
     let kernels: BTreeSet<&str> = (engines.values())
@@ -171,6 +176,7 @@ pub fn compile_program(
         points: program.manifest.points,
         trace: program.manifest.trace,
         host_steps: program.manifest.host_steps,
+        wide,
     })
 }
 

@@ -150,6 +150,7 @@ pub(crate) fn compile(
     println!("{}", report.program.display());
     println!("  a program of {} engines, compiled for", report.n_engines);
     report.points.iter().for_each(|point| println!("    {point}"));
+    report.wide.iter().for_each(|line| println!("  {line}"));
     report.trace.iter().for_each(|line| println!("  {line}"));
     Ok(ExitCode::SUCCESS)
 }
@@ -399,6 +400,11 @@ pub(crate) fn inspect(path: &Path, json: bool) -> Result<ExitCode, CliError> {
     }
     manifest.points.iter().for_each(|point| println!("for      {point}"));
     println!("engines  {}", program.engines().len());
+    for record in &manifest.wide {
+        let up_to: Vec<String> =
+            record.most.iter().map(|spec| format!("{}: {}", spec.name, spec.ty())).collect();
+        println!("serves   all shapes up to {}", up_to.join(", "));
+    }
     manifest.trace.iter().for_each(|line| println!("step     {line}"));
     manifest.host_steps.iter().for_each(|line| println!("host     {line}"));
     if manifest.host_steps.is_empty() {

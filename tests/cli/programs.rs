@@ -25,7 +25,11 @@ fn one_file_serves_a_range_of_shapes() {
     let range = ["--min-shapes", &min, "--opt-shapes", &opt, "--max-shapes", &max];
     let report = succeeds(&command().args(args).args(range).output().unwrap());
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    assert_eq!(report["n_engines"], 1, "{report}");
+    assert_eq!(
+        report["n_engines"], 3,
+        "one of just its shape, and one each up to opt and max: {report}"
+    );
+    assert_eq!(report["wide"].as_array().map(Vec::len), Some(2), "{report}");
     assert_eq!(report["n_host_steps"], 0, "{report}");
 
     for case in ["bert_encoder.case0.npz", "bert_encoder.case1.npz"] {
@@ -44,7 +48,12 @@ fn one_file_serves_a_range_of_shapes() {
     assert!(succeeds(&eggine(&bench)).contains("over 3 runs"));
     fails(&eggine(&["bench", path(&program)]), &["--inputs"]);
     let shown = succeeds(&eggine(&["inspect", path(&program)]));
-    for words in ["range    input_ids: 1..2 x 1..40", "engines  1", "host     nothing"] {
+    for words in [
+        "range    input_ids: 1..2 x 1..40",
+        "engines  3",
+        "serves   all shapes up to",
+        "host     nothing",
+    ] {
         assert!(shown.contains(words), "`{words}` is missing from: {shown}");
     }
 

@@ -252,32 +252,89 @@ fn one_program_serves_a_range_of_shapes() {
     let points = [vec![wave(&[2, 16, 8], 0).into()], vec![wave(&[1, 5, 8], 0).into()]];
     let ranges = range("x", &[(1, 4), (1, 33), (8, 8)]);
     let program = compile(&build, &points, ranges, folder.path());
-    assert_eq!(program.engines().len(), 2);
-    let mut session = session(&program);
+    // One of just its shape and one up to it for each point, and one up to the end of the range.
+    assert_eq!((program.engines().len(), program.manifest.wide.len()), (5, 3));
+    let mut session = Session::new(program, device, NoSpecialise);
     for (nth, (batch, length)) in
         [(2, 16), (1, 5), (1, 1), (4, 33), (3, 7), (1, 32), (2, 31), (4, 1), (3, 17), (2, 2)]
             .into_iter()
             .enumerate()
     {
         let x = wave(&[batch, length, 8], nth);
-        let shapes = [("x".to_owned(), x.extents.clone())].into();
-        let oracle = import_bytes(build.bytes(), &ImportOptions { shapes }).unwrap();
-        let want = eval(&oracle.graph, std::slice::from_ref(&x), Rounding::None).remove(0);
-        let y = session.run(&[x.into()]).unwrap();
-        assert_floats(&y[0], &want.extents, &want.to_f64());
-        assert_eq!(
-            session.made().len(),
-            (nth + 1).saturating_sub(points.len()),
-            "{batch} {length}"
-        );
+        let y = session.run(&[x.clone().into()]).unwrap();
+        let want = oracle(&build, &[("x", &x)]);
+        assert_floats(&y[0], &want[0].extents, &want[0].to_f64());
     }
-    let n_made = session.made().len();
-    session.run(&[wave(&[4, 33, 8], 3).into()]).unwrap();
-    assert_eq!(session.made().len(), n_made);
     for extents in [[5, 3, 8], [1, 34, 8]] {
         let err = session.run(&[wave(&extents, 0).into()]).unwrap_err().to_string();
         assert!(err.contains("`x`") && err.contains("[1, 1, 8] to [4, 33, 8]"), "{err}");
     }
+}
+
+/// What the reference gives at the shapes of the inputs.
+fn oracle(build: &Build, inputs: &[(&str, &Tensor)]) -> Vec<Tensor> {
+    let shapes = inputs.iter().map(|&(name, x)| (name.to_owned(), x.extents.clone())).collect();
+    let imported = import_bytes(build.bytes(), &ImportOptions { shapes }).unwrap();
+    let inputs: Vec<Tensor> = inputs.iter().map(|&(_, x)| x.clone()).collect();
+    let outputs = eval(&imported.graph, &inputs, Rounding::None);
+    outputs.iter().map(|array| array.to_tensor()).collect()
+}
+
+#[test]
+fn a_cache_that_grows_needs_no_compiler() {
+    let build = model(17)
+        .input("past", DType::F32, "1,past,8")
+        .input("x", DType::F32, "1,new,8")
+        .op("Concat", &["past", "x"], &["cache"], vec![int("axis", 1)])
+        .op("Transpose", &["cache"], &["k"], vec![build::ints("perm", &[0, 2, 1])])
+        .op("MatMul", &["x", "k"], &["scores"], vec![])
+        .op("Softmax", &["scores"], &["p"], vec![int("axis", -1)])
+        .op("MatMul", &["p", "cache"], &["y"], vec![])
+        .output("y")
+        .output("cache");
+    let folder = tempfile::tempdir().unwrap();
+    let point = [vec![wave(&[1, 24, 8], 0).into(), wave(&[1, 3, 8], 0).into()]];
+    let mut ranges = range("past", &[(1, 1), (1, 24), (8, 8)]);
+    ranges.extend(range("x", &[(1, 1), (1, 3), (8, 8)]));
+    let program = compile(&build, &point, ranges, folder.path());
+    let mut session = Session::new(program, device, NoSpecialise);
+    let mut cache = wave(&[1, 3, 8], 1);
+    for step in 0..20 {
+        let x = wave(&[1, 1, 8], step + 2);
+        let found = session.run(&[cache.clone().into(), x.clone().into()]).unwrap();
+        let want = oracle(&build, &[("past", &cache), ("x", &x)]);
+        for (found, want) in found.iter().zip(&want) {
+            assert_floats(found, &want.extents, &want.to_f64());
+        }
+        cache = found[1].tensor().unwrap().clone();
+    }
+    assert_eq!(cache.extents, [1, 23, 8]);
+}
+
+#[test]
+fn what_cannot_be_padded_is_compiled_when_it_comes() {
+    // Halves of a length that varies.
+    let build = model(17)
+        .input("x", DType::F32, "length")
+        .longs("halves", &[2, -1])
+        .op("Reshape", &["x", "halves"], &["two"], vec![])
+        .op("Exp", &["two"], &["y"], vec![])
+        .output("y");
+    let folder = tempfile::tempdir().unwrap();
+    let onnx = folder.path().join("model.onnx");
+    std::fs::write(&onnx, build.bytes()).unwrap();
+    let file = folder.path().join("model.program");
+    let point = [vec![wave(&[8], 0).into()]];
+    let ranges = range("x", &[(2, 8)]);
+    let report = compile_program(&Job::new(&onnx), &point, ranges, &file, &NEVER).unwrap();
+    assert!(report.wide[0].contains("splits an axis that varies"), "{:?}", report.wide);
+    let program = Program::open(&file).unwrap();
+    assert_eq!((program.engines().len(), program.manifest.wide.len()), (1, 0));
+    let mut session = session(&program);
+    let x = wave(&[6], 1);
+    let y = session.run(&[x.clone().into()]).unwrap();
+    assert_floats(&y[0], &[2, 3], &x.to_f64().iter().map(|x| x.exp()).collect::<Vec<_>>());
+    assert_eq!(session.made().len(), 1);
 }
 
 #[test]

@@ -47,8 +47,8 @@ struct Walk<'a> {
     node: Value,
     choices: Choices,
     follow: Option<&'a Choices>,
-    /// Numbers that are inputs: what they are at this shape.
-    numbers: Vec<(i64, Value)>,
+    /// Numbers that are inputs: what they are at this shape, and at the largest.
+    numbers: Vec<([i64; 2], Value)>,
     at: At,
 }
 
@@ -147,11 +147,12 @@ impl Walk<'_> {
         n.iter().zip(most).map(|(&n, &most)| self.axis(n, most)).collect()
     }
 
-    /// A number of this shape, as an `i32` scalar.
-    fn number(&mut self, number: i64) -> Result<Value> {
+    /// A number of this shape, as an `i32` scalar; what it is at the largest tells it from others.
+    fn number(&mut self, number: i64, most: i64) -> Result<Value> {
+        let both = [number, most];
         let id = match self.follow {
             None => {
-                let known = self.numbers.iter().position(|&(known, _)| known == number);
+                let known = self.numbers.iter().position(|&(known, _)| known == both);
                 known.unwrap_or(self.numbers.len())
             }
             Some(before) => match before.numbers.get(self.choices.numbers.len()) {
@@ -165,8 +166,8 @@ impl Walk<'_> {
             };
             let value =
                 self.extra("extent", Tensor::new(DType::I32, &[], small.to_le_bytes().to_vec()));
-            self.numbers.push((number, value));
-        } else if self.numbers[id].0 != number {
+            self.numbers.push((both, value));
+        } else if self.numbers[id].0 != both {
             return self.refuse("two extents differ here that were equal at other shapes");
         }
         self.choices.numbers.push(id);
@@ -330,7 +331,10 @@ impl Walk<'_> {
         let mut all: Option<Value> = None;
         for (nth, factor) in factors.iter().enumerate().filter(|(_, factor)| factor.varies) {
             let (at, rank) = if single { (at, rank) } else { (nth, factors.len()) };
-            let (index, end) = (self.iota(factor.most, at, rank)?, self.number(factor.n as i64)?);
+            let (index, end) = (
+                self.iota(factor.most, at, rank)?,
+                self.number(factor.n as i64, factor.most as i64)?,
+            );
             let inside = self.op(Op::Lt, Attrs::none(), &[index, end])?;
             all = Some(match all {
                 None => inside,

@@ -23,6 +23,7 @@ use eggine_ir::onnx::part::Model;
 use serde::{Deserialize, Serialize};
 
 use super::range::InputRange;
+use super::wide::WideRecord;
 use crate::engine::{Engine, EngineError, write_atomically};
 
 const MAGIC: [u8; 8] = *b"\x8eEGGPRG\n";
@@ -49,6 +50,9 @@ pub struct ProgramManifest {
     pub trace: Vec<String>,
     /// Names of nodes that the host computes or decides in that run, with the reason.
     pub host_steps: Vec<String>,
+    /// Engines that serve ranges of shapes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wide: Vec<WideRecord>,
     /// Where the sections are.
     sections: Vec<Record>,
 }

@@ -21,8 +21,10 @@ use super::observe::{Iteration, Observer, StageRun, Step, Visit};
 use super::range::OutOfRange;
 use super::trace::{Event, Trace};
 use super::value::{HostValue, fits};
+use super::wide::{Situation, WideEngines, WideStage};
 use crate::device::{Device, DeviceError};
 use crate::engine::Engine;
+use crate::plan::IoSpec;
 
 /// Subgraphs in subgraphs beyond this are a cycle.
 const MAX_DEPTH: usize = 64;
@@ -115,10 +117,20 @@ pub enum RunError {
     },
 }
 
+/// What computes a stage.
+enum Runner {
+    /// There is nothing to compute, or an observer does it.
+    None,
+    /// An engine of just these shapes.
+    Own(Box<crate::executor::Session>),
+    /// An engine that serves a range.
+    Wide(WideStage),
+}
+
 /// A stage with its engine loaded.
 struct Stage {
     part: PartOf,
-    session: Option<crate::executor::Session>,
+    runner: Runner,
     used: u64,
     /// What an observer is shown.
     shown: Option<(Imported, Option<Engine>)>,
@@ -183,6 +195,8 @@ pub struct Session<'a> {
     uses: BTreeMap<String, Rc<Vec<Vec<String>>>>,
     made: BTreeMap<String, Engine>,
     trace: Trace,
+    wide: WideEngines,
+    situations: Option<Vec<Situation>>,
     observer: Option<&'a mut dyn Observer>,
     pub(super) iterations: Vec<Iteration>,
     pub(super) functions: BTreeMap<String, Rc<Model>>,
@@ -206,6 +220,8 @@ impl<'a> Session<'a> {
             uses: BTreeMap::new(),
             made: BTreeMap::new(),
             trace: Trace::default(),
+            wide: WideEngines::default(),
+            situations: None,
             observer: None,
             iterations: Vec::new(),
             functions: BTreeMap::new(),
@@ -218,6 +234,17 @@ impl<'a> Session<'a> {
     pub fn observed(mut self, observer: &'a mut dyn Observer) -> Self {
         self.observer = Some(observer);
         self
+    }
+
+    /// As [`new`](Self::new), and notes the parts of the model that its runs come to.
+    pub fn noting(mut self) -> Self {
+        self.situations = Some(Vec::new());
+        self
+    }
+
+    /// The parts that runs came to, each at the shapes of its first visit, if they were to be noted.
+    pub fn situations(&self) -> &[Situation] {
+        self.situations.as_deref().unwrap_or_default()
     }
 
     /// What the last run did.
@@ -363,6 +390,8 @@ impl<'a> Session<'a> {
         let mut bound = BTreeMap::new();
         let mut hasher = blake3::Hasher::new();
         hasher.update(format!("{}\n{left:?}", place.path).as_bytes());
+        // The same without extents.
+        let mut family = hasher.clone();
         for name in read {
             let Some(slot) = frame.find(name) else { continue };
             let is = match (&slot.value, slot.known) {
@@ -377,12 +406,20 @@ impl<'a> Session<'a> {
                 Bound::Foreign(what) => hasher.update(format!("\n{name}={what}").as_bytes()),
                 _ => hasher.update(format!("\n{name}={}", slot.value).as_bytes()),
             };
+            let whatever = match &is {
+                Bound::Foreign(what) => what.clone(),
+                Bound::Tensor(ty) => format!("{} of rank {}", ty.dtype, ty.shape.rank()),
+                _ => slot.value.to_string(),
+            };
+            family.update(format!("\n{name}={whatever}").as_bytes());
             if let Bound::Constant(tensor) = &is {
                 hasher.update(b" = ").update(&tensor.bytes);
+                family.update(b" = ").update(&tensor.bytes);
             }
             bound.insert(name.to_owned(), is);
         }
         let key = hasher.finalize().to_hex()[..32].to_owned();
+        let family = family.finalize().to_hex()[..32].to_owned();
         self.clock += 1;
         if let Some(stage) = self.stages.get_mut(&key) {
             stage.used = self.clock;
@@ -392,9 +429,12 @@ impl<'a> Session<'a> {
             Request { graphs: place.graphs, path: place.path, nodes: left, bound: &bound };
         let Part { imported, inputs, found, done, stuck } = import_part(model, &request)?;
         let is_wanted = self.observer.as_ref().is_none_or(|it| it.wants_engines());
-        let session = match imported.outputs.is_empty() || !is_wanted {
-            true => None,
-            false => Some(self.load(place, &imported, &done, &key)?),
+        if !imported.outputs.is_empty() {
+            self.note(&family, &bound, &imported);
+        }
+        let runner = match imported.outputs.is_empty() || !is_wanted {
+            true => Runner::None,
+            false => self.runner(model, place, &request, (&imported, &done), (&key, &family))?,
         };
         let shown = (self.observer.is_some() && !imported.outputs.is_empty()).then(|| {
             let engine = self.program.engine(&key).or_else(|| self.made.get(&key).cloned());
@@ -409,14 +449,52 @@ impl<'a> Session<'a> {
             }
         });
         let part = PartOf { inputs, found, done, stuck: stuck.collect() };
-        if self.stages.values().filter(|stage| stage.session.is_some()).count() >= MAX_SESSIONS {
-            let loaded = self.stages.iter().filter(|(_, stage)| stage.session.is_some());
+        let is_loaded = |stage: &Stage| matches!(stage.runner, Runner::Own(_));
+        if self.stages.values().filter(|stage| is_loaded(stage)).count() >= MAX_SESSIONS {
+            let loaded = self.stages.iter().filter(|(_, stage)| is_loaded(stage));
             let oldest = loaded.min_by_key(|(_, stage)| stage.used);
             let oldest = oldest.map(|(key, _)| key.clone());
             oldest.and_then(|key| self.stages.remove(&key));
         }
-        self.stages.insert(key.clone(), Stage { part, session, used: self.clock, shown });
+        self.stages.insert(key.clone(), Stage { part, runner, used: self.clock, shown });
         Ok(key)
+    }
+
+    fn note(&mut self, family: &str, bound: &BTreeMap<String, Bound>, imported: &Imported) {
+        let Some(situations) = &mut self.situations else { return };
+        if situations.iter().any(|known| known.family == family) {
+            return;
+        }
+        let types = bound.iter().filter_map(|(name, bound)| match bound {
+            Bound::Tensor(ty) => {
+                Some(IoSpec { name: name.clone(), dtype: ty.dtype, extents: ty.extents() })
+            }
+            _ => None,
+        });
+        let (family, types) = (family.to_owned(), types.collect());
+        situations.push(Situation { family, types, part: imported.clone() });
+    }
+
+    /// What computes a part: its own engine if there is one, else one that serves these shapes, too, else
+    /// one that is made now.
+    fn runner(
+        &mut self,
+        model: &Model,
+        place: Place<'_>,
+        request: &Request<'_>,
+        (imported, done): (&Imported, &[usize]),
+        (key, family): (&str, &str),
+    ) -> Result<Runner, RunError> {
+        let has_own = self.program.engine(key).is_some() || self.made.contains_key(key);
+        // An observer looks into engines, which are then of the very shapes.
+        if !has_own && self.observer.is_none() {
+            let (part, open) = ((model, request), &self.open);
+            let found = self.wide.find(&self.program, part, family, &imported.graph, open)?;
+            if let Some(stage) = found {
+                return Ok(Runner::Wide(stage));
+            }
+        }
+        Ok(Runner::Own(Box::new(self.load(place, imported, done, key)?)))
     }
 
     /// An engine of a part on a device of its own.
@@ -455,7 +533,7 @@ impl<'a> Session<'a> {
         };
         let mut outputs = Vec::new();
         let mut n_launches = 0;
-        if stage.session.is_some() || stage.shown.is_some() {
+        if !matches!(stage.runner, Runner::None) || stage.shown.is_some() {
             let mut inputs = Vec::with_capacity(part.inputs.len());
             for (name, at) in &part.inputs {
                 match (bound(name, *at), at) {
@@ -463,15 +541,24 @@ impl<'a> Session<'a> {
                     _ => unreachable!("only tensors are bound as inputs of a stage"),
                 }
             }
-            n_launches = stage.session.as_ref().map_or(0, crate::executor::Session::n_launches);
-            let ran = match (&mut self.observer, &stage.shown, &mut stage.session) {
-                (Some(observer), Some((imported, engine)), session) => {
+            n_launches = match &stage.runner {
+                Runner::None => 0,
+                Runner::Own(session) => session.n_launches(),
+                Runner::Wide(wide) => self.wide.n_launches(wide),
+            };
+            let ran = match (&mut self.observer, &stage.shown, &mut stage.runner) {
+                (Some(observer), Some((imported, engine)), runner) => {
                     let visit = Visit { graph: place.path, iterations: &self.iterations };
-                    let engine = engine.as_ref().zip(session.as_mut());
+                    let session = match runner {
+                        Runner::Own(session) => Some(&mut **session),
+                        Runner::None | Runner::Wide(_) => None,
+                    };
+                    let engine = engine.as_ref().zip(session);
                     observer.stage(StageRun { visit, part: imported, inputs: &inputs, engine })
                 }
-                (_, _, Some(session)) => session.run(&inputs),
-                (_, _, None) => unreachable!("a stage without an engine is shown"),
+                (_, _, Runner::Own(session)) => session.run(&inputs),
+                (_, _, Runner::Wide(wide)) => self.wide.run(wide, &inputs),
+                (_, _, Runner::None) => unreachable!("a stage without an engine is shown"),
             };
             outputs = ran.map_err(|source| RunError::Engine {
                 nodes: names(place, &part.done),

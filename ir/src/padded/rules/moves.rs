@@ -125,7 +125,7 @@ impl Walk<'_> {
                 let step = self.small(DType::I32, steps[at]);
                 index = self.op(Op::Mul, Attrs::none(), &[index, step])?;
             }
-            let start = self.number(starts_here[at])?;
+            let start = self.number(starts_here[at], starts[at])?;
             index = self.op(Op::Add, Attrs::none(), &[index, start])?;
             // A negative index would count from the end.
             let zero = self.small(DType::I32, 0);
@@ -168,15 +168,15 @@ impl Walk<'_> {
                     return self.refuse("padding that repeats the end of an axis that varies");
                 }
                 if after[at] != 0 {
-                    ends.push((at, before[at] + axis.n() as i64));
+                    ends.push((at, [axis.n(), axis.most()].map(|n| before[at] + n as i64)));
                 }
             }
             axes.push(self.axis(site.n[at], site.most[at])?);
         }
         let mut value = self.emit(Op::Pad, site.attrs.clone(), &site.args)?;
         let dtype = self.out.ty(value).dtype;
-        for (at, end) in ends {
-            let (index, end) = (self.iota(site.most[at], at, rank)?, self.number(end)?);
+        for (at, [end, last]) in ends {
+            let (index, end) = (self.iota(site.most[at], at, rank)?, self.number(end, last)?);
             let inside = self.op(Op::Lt, Attrs::none(), &[index, end])?;
             let fill = crate::Tensor::from_f64(dtype, &[], &[site.attrs.float(3)]);
             let fill = self.out.constant(fill);
@@ -206,14 +206,18 @@ impl Walk<'_> {
         }
         // Behind an operand that is shorter than it may be, elements are further back by the difference.
         let position = self.iota(site.most[at], 0, 1)?;
-        let (mut index, mut end) = (position, 0);
+        let (mut index, mut end, mut last) = (position, 0, 0);
         for arg in first {
             let axis = &arg.axes[at];
             end += axis.n() as i64;
+            last += axis.most() as i64;
             if axis.is_fixed() {
                 continue;
             }
-            let (end, gap) = (self.number(end)?, self.number((axis.most() - axis.n()) as i64)?);
+            let most = axis.most() as i64;
+            let (end, n) = (self.number(end, last)?, self.number(axis.n() as i64, most)?);
+            let most = self.small(DType::I32, most);
+            let gap = self.op(Op::Sub, Attrs::none(), &[most, n])?;
             let behind = self.op(Op::Le, Attrs::none(), &[end, position])?;
             let behind = self.op(Op::Cast, vec![Attr::DType(DType::I32)], &[behind])?;
             let gap = self.op(Op::Mul, Attrs::none(), &[behind, gap])?;
@@ -247,9 +251,9 @@ impl Walk<'_> {
             }
             index = self.op(Op::Cast, vec![Attr::DType(DType::I32)], &[index])?;
         }
-        let n = axis.n() as i64;
-        let (zero, extent, last) =
-            (self.small(DType::I32, 0), self.number(n)?, self.number(n - 1)?);
+        let (n, most) = (axis.n() as i64, axis.most() as i64);
+        let zero = self.small(DType::I32, 0);
+        let (extent, last) = (self.number(n, most)?, self.number(n - 1, most - 1)?);
         let negative = self.op(Op::Lt, Attrs::none(), &[index, zero])?;
         let from_end = self.op(Op::Add, Attrs::none(), &[index, extent])?;
         index = self.op(Op::Select, Attrs::none(), &[negative, from_end, index])?;
@@ -264,7 +268,7 @@ impl Walk<'_> {
         for (nth, factor) in factors.iter().enumerate().rev() {
             let mut digit = rest;
             if nth > 0 {
-                let n = self.number(factor.n as i64)?;
+                let n = self.number(factor.n as i64, factor.most as i64)?;
                 let above = self.op(Op::Div, Attrs::none(), &[rest, n])?;
                 let below = self.op(Op::Mul, Attrs::none(), &[above, n])?;
                 digit = self.op(Op::Sub, Attrs::none(), &[rest, below])?;
