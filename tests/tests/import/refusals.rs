@@ -11,8 +11,8 @@ use eggine_ir::{DType, Tensor};
 use prost::Message;
 
 use crate::build::{
-    Build, assert_near, branch, float, in_domain, int, ints, model, named, node, single, subgraph,
-    value_info,
+    Build, assert_near, branch, float, in_domain, int, ints, model, named, node, single, string,
+    subgraph, value_info,
 };
 
 #[test]
@@ -286,4 +286,32 @@ fn damaged_bytes_never_panic() {
         n_refused += usize::from(import_bytes(damaged, &ImportOptions::default()).is_err());
     }
     assert!(n_refused > 1_000, "{n_refused}");
+}
+
+/// Found by libFuzzer: a column was made for each of sixteen million places.
+#[test]
+fn columns_that_nothing_counts_into_take_no_work() {
+    let attrs = vec![
+        ints("pool_int64s", &[5]),
+        ints("ngram_counts", &[0]),
+        ints("ngram_indexes", &[(1 << 24) - 2]),
+        int("min_gram_length", 1),
+        int("max_gram_length", 1),
+        int("max_skip_count", 0),
+        string("mode", "TF"),
+    ];
+    let m = model(9).input("x", DType::I64, "3").op("TfIdfVectorizer", &["x"], &["y"], attrs);
+    let imported = m.output("y").import().unwrap();
+    assert_eq!(imported.outputs[0].1.extents(), [(1 << 24) - 1]);
+    assert!(imported.graph.nodes.len() < 20, "{} nodes", imported.graph.nodes.len());
+}
+
+/// Found by libFuzzer: weights were computed for each of a million places, ten times.
+#[test]
+fn an_axis_of_very_many_places_has_no_weights() {
+    let m = model(18).input("x", DType::F32, "1,2,3,4").floats("s", &[4], &[1e6, 1.0, 1.5, 2.0]);
+    let how =
+        vec![string("mode", "cubic"), string("coordinate_transformation_mode", "align_corners")];
+    let err = m.op("Resize", &["x", "", "s"], &["y"], how).output("y").import().unwrap_err();
+    assert!(err.to_string().contains("resampled to 1000000"), "{err}");
 }

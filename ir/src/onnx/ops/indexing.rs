@@ -1,5 +1,7 @@
 //! Operators whose positions come from an operand: all become `gather` at a computed index.
 
+use std::collections::BTreeMap;
+
 use crate::graph::Op;
 use crate::onnx::builder::{Builder, axis};
 use crate::onnx::call::{Call, Outcome, one};
@@ -398,7 +400,7 @@ pub(super) fn tf_idf(b: &mut Builder, c: &Call) -> Outcome {
     let flat = b.reshape(x, &[rows.unwrap_or(1), width])?;
     let n_out = places.iter().copied().max().unwrap_or(-1) + 1;
     let n_out = usize::try_from(n_out).ok().filter(|&n| n < 1 << 24).ok_or_else(wrong)?;
-    let mut columns: Vec<Option<Value>> = vec![None; n_out];
+    let mut columns: BTreeMap<usize, Value> = BTreeMap::new();
     let (mut gram, mut n_tests) = (0, 0);
     for length in 1..=starts.len() {
         let bound =
@@ -447,18 +449,28 @@ pub(super) fn tf_idf(b: &mut Builder, c: &Call) -> Outcome {
             if mode != "TF" {
                 count = b.with(Op::Mul, count, weight)?;
             }
-            columns[place] = Some(match columns[place] {
-                Some(other) => b.add(other, count)?,
+            let sum = match columns.get(&place) {
+                Some(&other) => b.add(other, count)?,
                 None => count,
-            });
+            };
+            columns.insert(place, sum);
         }
     }
-    let zero = b.scalar(DType::F32, 0.0);
-    let none = b.expand(zero, &[rows.unwrap_or(1), 1])?;
-    let columns: Vec<Value> = columns.into_iter().map(|column| column.unwrap_or(none)).collect();
-    if columns.is_empty() {
+    if n_out == 0 {
         return Err(wrong());
     }
-    let y = b.concat(&columns, 1)?;
+    // Columns that no n-gram counts into are zero, however many there are.
+    let zero = b.scalar(DType::F32, 0.0);
+    let (mut parts, mut next) = (Vec::new(), 0);
+    for (place, column) in
+        columns.into_iter().map(|(place, it)| (place, Some(it))).chain([(n_out, None)])
+    {
+        if place > next {
+            parts.push(b.expand(zero, &[rows.unwrap_or(1), place - next])?);
+        }
+        parts.extend(column);
+        next = place + 1;
+    }
+    let y = b.concat(&parts, 1)?;
     one(if rows.is_none() { b.reshape(y, &[n_out])? } else { y })
 }

@@ -7,6 +7,12 @@ use crate::onnx::call::{Call, Outcome, one};
 use crate::onnx::error::OpError;
 use crate::{DType, Tensor, Value};
 
+/// A matrix of weights has at most so many elements: 4096 places from 4096.
+const MAX_WEIGHTS: usize = 1 << 24;
+
+/// Places along an axis at most that are computed one by one.
+const MAX_EXTENT: usize = 1 << 16;
+
 /// Adds a resize, or a reshape where nothing changes. `scales` has one number per axis.
 fn resample(
     b: &mut Builder,
@@ -216,7 +222,7 @@ impl Axis<'_> {
     ) -> Result<(Value, Option<Value>), OpError> {
         let mut extents = b.extents(x);
         let n = extents[at];
-        if n == 0 || n.saturating_mul(to) > 1 << 24 {
+        if n == 0 || to > MAX_EXTENT || n.saturating_mul(to) > MAX_WEIGHTS {
             return c.form(format!("an axis of {n} resampled to {to}"), "fewer elements");
         }
         let places: Vec<f64> =
