@@ -143,7 +143,7 @@ pub fn compile_program(
     part.progress = ProgressMode::Silent;
     let open = || crate::compile::open_device(job);
     let mut session = Session::new(program.clone(), open, Specialiser::new(part, interrupt));
-    let mut n_launches = 0;
+    let (mut n_launches, mut decides) = (0, false);
     for (nth, point) in points.iter().enumerate() {
         let text: Vec<String> = (model.description().inputs.iter().zip(point))
             .map(|(port, value)| format!("{}: {value}", port.name))
@@ -152,6 +152,7 @@ pub fn compile_program(
         let ran = session.run(point);
         ran.map_err(|err| ProgramCompileError::Run { point: text.clone(), source: Box::new(err) })?;
         program.manifest.points.push(text);
+        decides |= !host_steps(session.trace()).is_empty();
         if nth == 0 {
             n_launches = launches(session.trace());
             program.manifest.trace = lines(session.trace());
@@ -159,7 +160,7 @@ pub fn compile_program(
         }
     }
     program.extend(session.made().clone());
-    let wide = widen(job, &mut program, points, interrupt);
+    let wide = widen(job, &mut program, points, decides, interrupt);
     program.write(output)?;
     let engines = program.engines();
     let kernels: BTreeSet<&str> = (engines.values())

@@ -10,11 +10,11 @@ use std::sync::atomic::AtomicBool;
 
 use eggine_ir::graph::{Rounding, eval};
 use eggine_ir::onnx::Imported;
-use eggine_ir::padded::{NotPaddable, Padded, crop, poisoned};
+use eggine_ir::padded::{Padded, crop, poisoned};
 use eggine_ir::{Graph, NodeKind, Tensor};
 use eggine_runtime::program::{
-    HostValue, InputRange, NoSpecialise, Observer, Program, Session, Situation, Specialise,
-    StageRun, WideRecord,
+    DimRange, HostValue, InputRange, NoSpecialise, Observer, Program, Session, Situation,
+    Specialise, StageRun, WideRecord,
 };
 use eggine_runtime::{DeviceError, IoSpec, RunError};
 
@@ -26,11 +26,16 @@ use crate::race::random_input;
 /// Differences between two evaluations in `f64` that sum in another order, relative to the largest element.
 const TOLERANCE: f64 = 1e-9;
 
-/// Adds engines for all shapes up to each of the points and up to the largest; says what came of it.
+/// Kinds of extents that are looked at one by one.
+const MAX_KINDS: usize = 6;
+
+/// Adds engines for all shapes up to each of the points and up to the largest; says what came of it. Where the
+/// host decides by what is computed, parts are evaluated to see how it goes on; else shapes are enough.
 pub(crate) fn widen(
     job: &Job,
     program: &mut Program,
     points: &[Vec<HostValue>],
+    evaluates: bool,
     interrupt: &AtomicBool,
 ) -> Vec<String> {
     let ranges = program.manifest.ranges.clone();
@@ -38,38 +43,45 @@ pub(crate) fn widen(
     if !ranges.iter().any(varies) {
         return Vec::new();
     }
-    // What the host decides by depends on values, and without it on shapes alone.
-    let evaluates = !program.manifest.host_steps.is_empty();
     let ends = points.iter().map(|point| resized(program, point, &ranges, |dim, _| dim.max));
     let largest: Vec<Vec<HostValue>> = points.iter().cloned().chain(ends).collect();
-    let mut lines: BTreeMap<String, String> = BTreeMap::new();
+    let mut lines: BTreeMap<(String, String), String> = BTreeMap::new();
     for most in largest {
-        let least = resized(program, &most, &ranges, |dim, _| dim.min);
-        let near = nearby(program, &most, &least, &ranges);
-        let near = near.map(|values| situations(program, &values, evaluates)).unwrap_or_default();
-        let at_least = situations(program, &least, evaluates);
+        let (probes, n_whole) = probes(program, &most, &ranges);
+        let probes: Vec<Vec<Situation>> =
+            probes.iter().map(|values| situations(program, values, evaluates)).collect();
         for part in situations(program, &most, evaluates) {
             let text = types(&part);
             let known =
                 |record: &WideRecord| record.family == part.family && record.most == part.types;
-            if lines.contains_key(&text) || program.manifest.wide.iter().any(known) {
+            let known_as = (text.clone(), part.family.clone());
+            if lines.contains_key(&known_as) || program.manifest.wide.iter().any(known) {
                 continue;
             }
-            let find = |all: &[Situation]| all.iter().find(|it| it.family == part.family).cloned();
-            let others: Vec<Situation> =
-                [find(&near), find(&at_least)].into_iter().flatten().collect();
-            let made = padded(&part, &others)
-                .and_then(|(padded, less)| add(job, program, (&part, less), &padded, interrupt));
+            let others =
+                probes.iter().filter_map(|all| all.iter().find(|it| it.family == part.family));
+            let others: Vec<&Situation> = others.collect();
+            let is_whole = |less: &Situation| {
+                probes[..n_whole].iter().flatten().any(|whole| std::ptr::eq(whole, less))
+            };
+            let made = padded(&part, &others, &is_whole).and_then(|(padded, less, left)| {
+                add(job, program, (&part, less), &padded, interrupt).map(|()| left)
+            });
             let line = match made {
-                Ok(()) => format!("one engine for all shapes up to {text}"),
+                Ok(None) => format!("one engine for all shapes up to {text}"),
+                Ok(Some(reason)) => format!(
+                    "one engine for shapes up to {text}; for some one is made when they come: {reason}"
+                ),
                 Err(reason) => {
                     format!("an engine for each shape up to {text}, made when it comes: {reason}")
                 }
             };
-            lines.insert(text, line);
+            lines.insert(known_as, line);
         }
     }
-    lines.into_values().collect()
+    let mut lines: Vec<String> = lines.into_values().collect();
+    lines.dedup();
+    lines
 }
 
 fn types(part: &Situation) -> String {
@@ -85,7 +97,7 @@ fn resized(
     program: &Program,
     values: &[HostValue],
     ranges: &[InputRange],
-    extent: impl Fn(&eggine_runtime::program::DimRange, usize) -> usize,
+    extent: impl Fn(&DimRange, usize) -> usize,
 ) -> Vec<HostValue> {
     let ports = program.model().description().inputs;
     let one = |(port, value): (&eggine_ir::onnx::Port, &HostValue)| {
@@ -104,23 +116,39 @@ fn resized(
     ports.iter().zip(values).map(one).collect()
 }
 
-/// The inputs one step towards the smallest shapes, in as many steps as keep all extents whole: what holds
-/// between extents at both ends holds there, too. `None` if that is the smallest itself.
-fn nearby(
+/// Other inputs of the range to look at, and how many of them, the first, differ in all that varies.
+fn probes(
     program: &Program,
     most: &[HostValue],
-    least: &[HostValue],
     ranges: &[InputRange],
-) -> Option<Vec<HostValue>> {
-    let extents = |values: &[HostValue]| -> Vec<usize> {
-        values.iter().filter_map(HostValue::extents).flatten().copied().collect()
-    };
-    let differences = extents(most).into_iter().zip(extents(least)).map(|(a, b)| a - b.min(a));
-    let n_steps = differences.fold(0, gcd);
-    if n_steps < 2 {
-        return None;
+) -> (Vec<Vec<HostValue>>, usize) {
+    // The extents that vary; what varies alike is likely one and the same.
+    let mut kinds: Vec<(usize, usize)> = Vec::new();
+    for (port, value) in program.model().description().inputs.iter().zip(most) {
+        let range = ranges.iter().find(|range| range.name == port.name);
+        let dims = range.and_then(|range| range.dims.as_ref()).into_iter().flatten();
+        let varying = dims.zip(value.extents().unwrap_or_default());
+        kinds.extend(varying.filter(|(dim, n)| **n > dim.min).map(|(dim, &n)| (n, dim.min)));
     }
-    Some(resized(program, most, ranges, |dim, n| n - n.saturating_sub(dim.min) / n_steps))
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut all = Vec::new();
+    // One step towards the smallest, in as many steps as keep all extents whole: what holds between
+    // extents at both ends holds there, too.
+    let n_steps = kinds.iter().map(|&(n, min)| n - min).fold(0, gcd);
+    if n_steps > 1 {
+        all.push(resized(program, most, ranges, |dim, n| n - n.saturating_sub(dim.min) / n_steps));
+    }
+    all.push(resized(program, most, ranges, |dim, n| dim.min.min(n)));
+    let n_whole = all.len();
+    // Where not all go together, one by one.
+    if kinds.len() > 1 {
+        for &kind in kinds.iter().take(MAX_KINDS) {
+            let one = |dim: &DimRange, n| if (n, dim.min) == kind { dim.min } else { n };
+            all.push(resized(program, most, ranges, one));
+        }
+    }
+    (all, n_whole)
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -160,27 +188,35 @@ impl Observer for Evaluates {
     }
 }
 
-/// The padded part, and at which of the other shapes it was made.
+/// The padded part that serves most of the other shapes, which of them it was made with, and why it does not
+/// serve all.
 fn padded<'a>(
     part: &Situation,
-    others: &'a [Situation],
-) -> Result<(Padded, &'a Situation), String> {
+    others: &[&'a Situation],
+    is_whole: &dyn Fn(&Situation) -> bool,
+) -> Result<(Padded, &'a Situation, Option<String>), String> {
     let mut reason = "it is another part at other shapes".to_owned();
-    for less in others {
+    let mut best: Option<(usize, Padded, &'a Situation, Option<String>)> = None;
+    for &less in others {
         let made = Padded::of(&part.part.graph, &less.part.graph);
-        // What was made of two shapes has to serve the third.
-        let serves = |padded: Padded| -> Result<Padded, NotPaddable> {
-            for other in others {
-                padded.at(&other.part.graph)?;
+        let made = made.and_then(|padded| padded.at(&part.part.graph).map(|_| padded));
+        let padded = match made {
+            Ok(padded) => padded,
+            Err(err) => {
+                reason = err.to_string();
+                continue;
             }
-            Ok(padded)
         };
-        match made.and_then(serves) {
-            Ok(padded) => return Ok((padded, less)),
-            Err(err) => reason = err.to_string(),
+        // Of extents that only go together, one by one proves nothing.
+        let refused: Vec<String> = (others.iter().filter(|other| is_whole(other)))
+            .filter_map(|other| padded.at(&other.part.graph).err())
+            .map(|err| err.to_string())
+            .collect();
+        if best.as_ref().is_none_or(|(n_refused, ..)| refused.len() < *n_refused) {
+            best = Some((refused.len(), padded, less, refused.into_iter().next()));
         }
     }
-    Err(reason)
+    best.map(|(_, padded, less, left)| (padded, less, left)).ok_or(reason)
 }
 
 /// Whether the padded graph gives what the part gives, whatever is where no element is.
