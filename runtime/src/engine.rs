@@ -8,6 +8,7 @@
 
 mod format;
 mod manifest;
+mod pieces;
 mod weights;
 mod write;
 
@@ -15,6 +16,7 @@ pub use format::FORMAT_VERSION;
 pub use manifest::{
     AgentRecord, ArenaRecord, CodeRecord, GraphAgentRecord, KernelRecord, Manifest,
 };
+pub use pieces::Piece;
 pub use weights::WeightsBuilder;
 pub use write::write_atomically;
 
@@ -22,6 +24,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -59,7 +62,9 @@ pub struct Engine {
     name: String,
     ptx: Vec<String>,
     code: Vec<Vec<Bytes>>,
-    weights: Bytes,
+    weights: OnceLock<Bytes>,
+    /// Where the weights are, if they are not in `bytes`.
+    pieces: Option<Vec<Piece>>,
     bytes: Bytes,
     directory: Directory,
 }
@@ -193,7 +198,7 @@ impl Engine {
             // SAFETY: the map is read-only, and engine files are replaced, never changed in place.
             Bytes::from_owner(unsafe { memmap2::Mmap::map(&file) }.map_err(read)?)
         };
-        Self::parse(name, bytes)
+        Self::parse(name, bytes, None)
     }
 
     /// An engine from bytes in memory, all of it checked.
@@ -202,12 +207,22 @@ impl Engine {
     ///
     /// As [`open`](Self::open).
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Self, EngineError> {
-        let engine = Self::parse("(memory)".into(), bytes.into())?;
+        let engine = Self::parse("(memory)".into(), bytes.into(), None)?;
         engine.check_weights()?;
         Ok(engine)
     }
 
-    fn parse(name: String, bytes: Bytes) -> Result<Self, EngineError> {
+    /// An engine whose weights are elsewhere: `bytes` are those of [`without_weights`](Self::without_weights),
+    /// `pieces` those of [`pieces`](Self::pieces), whose contents are the caller's to check.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), and if the pieces are not what the plan needs.
+    pub fn with_pieces(bytes: Bytes, pieces: Vec<Piece>) -> Result<Self, EngineError> {
+        Self::parse("(memory)".into(), bytes, Some(pieces))
+    }
+
+    fn parse(name: String, bytes: Bytes, pieces: Option<Vec<Piece>>) -> Result<Self, EngineError> {
         let directory = Directory::read(&name, &bytes)?;
         let manifest: Manifest = json(&name, &bytes, &directory, Section::Manifest)?;
         let plan: Plan = json(&name, &bytes, &directory, Section::Plan)?;
@@ -237,18 +252,49 @@ impl Engine {
         for section in [Section::Sources, Section::Report, Section::Evidence] {
             directory.checked(&name, &bytes, section)?;
         }
-        let weights = directory.unchecked(&name, &bytes, Section::Weights)?;
-        if weights.len() as u64 != plan.weights_bytes {
-            let reason =
-                format!("has {} bytes, the plan needs {}", weights.len(), plan.weights_bytes);
-            return Err(damaged(Section::Weights, reason));
+        let section = directory.unchecked(&name, &bytes, Section::Weights)?;
+        let weights = OnceLock::new();
+        match &pieces {
+            None if section.len() as u64 == plan.weights_bytes => {
+                weights.get_or_init(|| section);
+            }
+            None => {
+                let (has, needs) = (section.len(), plan.weights_bytes);
+                let reason = format!("has {has} bytes, the plan needs {needs}");
+                return Err(damaged(Section::Weights, reason));
+            }
+            Some(pieces) => pieces::check(&plan, pieces)
+                .map_err(|reason| damaged(Section::Weights, reason.to_owned()))?,
         }
-        Ok(Self { manifest, plan, name, ptx, code, weights, bytes, directory })
+        Ok(Self { manifest, plan, name, ptx, code, weights, pieces, bytes, directory })
     }
 
-    /// The bytes of its file.
-    pub fn bytes(&self) -> Bytes {
-        self.bytes.clone()
+    /// The bytes of an engine file with the same sections but no weights, for
+    /// [`with_pieces`](Self::with_pieces). It is no engine of its own.
+    pub fn without_weights(&self) -> Vec<u8> {
+        let of = |(section, _)| match section {
+            Section::Weights => (section, Bytes::new()),
+            other => {
+                let bytes = self.directory.unchecked(&self.name, &self.bytes, other);
+                (other, bytes.expect("it is in the directory"))
+            }
+        };
+        let sections: Vec<(Section, Bytes)> = self.directory.entries().map(of).collect();
+        format::lay_out(&sections, format::version(&self.bytes)).concat()
+    }
+
+    /// The weights without what lies between the tensors: offsets in the section, in order. Nothing is
+    /// copied.
+    pub fn pieces(&self) -> Vec<Piece> {
+        match &self.pieces {
+            Some(pieces) => pieces.clone(),
+            None => pieces::cut(&self.plan, self.weights()),
+        }
+    }
+
+    /// Whether the weights are in pieces that other engines may have too.
+    pub fn is_in_pieces(&self) -> bool {
+        self.pieces.is_some()
     }
 
     /// Checks the hash of the weights.
@@ -285,9 +331,10 @@ impl Engine {
         &self.code[code][kernel]
     }
 
-    /// The weights section, mapped: 4096-byte aligned in the file.
+    /// The weights section, mapped: 4096-byte aligned in the file. Of an engine in pieces it is put together
+    /// when it is first asked for.
     pub fn weights(&self) -> &Bytes {
-        &self.weights
+        self.weights.get_or_init(|| pieces::join(self.pieces.as_deref().unwrap_or_default()))
     }
 
     /// How each kernel was verified, in the plan's order; empty if none was.
@@ -327,7 +374,8 @@ impl Engine {
         self.bytes.len() as u64
     }
 
-    /// Hash of the whole engine: of the directory, which holds the hashes of the sections.
+    /// Hash of the whole engine: of the directory, which holds the hashes of the sections. Weights in pieces
+    /// are not in it.
     pub fn hash(&self) -> String {
         self.directory.hash()
     }

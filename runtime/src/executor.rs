@@ -15,7 +15,8 @@ use crate::plan::{Arg, IoSpec, Plan};
 pub struct Session {
     device: Box<dyn Device>,
     modules: Vec<ModuleId>,
-    weights: DevicePtr,
+    /// Where the weights begin that have this offset.
+    weights: Vec<(u64, DevicePtr)>,
     arena: DevicePtr,
     plan: Plan,
     launches: Vec<Launch>,
@@ -85,7 +86,13 @@ impl Session {
     pub fn new(mut device: Box<dyn Device>, engine: &Engine) -> Result<Self, DeviceError> {
         let plan = engine.plan.clone();
         let modules = load(device.as_mut(), engine)?;
-        let weights = device.adopt(engine.weights().clone())?;
+        let weights = match engine.is_in_pieces() {
+            true => {
+                let adopt = |(offset, bytes)| Ok((offset, device.adopt(bytes)?));
+                engine.pieces().into_iter().map(adopt).collect::<Result<_, DeviceError>>()?
+            }
+            false => vec![(0, device.adopt(engine.weights().clone())?)],
+        };
         let arena = device.alloc(plan.arena_bytes as usize)?;
         let mut session = Self {
             device,
@@ -116,7 +123,14 @@ impl Session {
                 session.outputs[index].plus(offset_bytes)
             }
             Arg::Arena { offset_bytes, .. } => arena.plus(offset_bytes),
-            Arg::Weight { offset_bytes, .. } => weights.plus(offset_bytes),
+            Arg::Weight { offset_bytes, .. } => {
+                let at = session.weights.partition_point(|(offset, _)| *offset <= offset_bytes);
+                // What holds no bytes may be where nothing is.
+                at.checked_sub(1).map_or(arena, |at| {
+                    let (offset, ptr) = session.weights[at];
+                    ptr.plus(offset_bytes - offset)
+                })
+            }
         };
         for step in &session.plan.steps {
             let kernel = &session.plan.kernels[step.kernel];
@@ -366,7 +380,12 @@ impl Session {
         if let Some(graph) = self.graph {
             self.device.forget_graph(graph);
         }
-        let buffers = self.inputs.iter().chain(&self.outputs).chain([&self.weights, &self.arena]);
+        let buffers = self
+            .inputs
+            .iter()
+            .chain(&self.outputs)
+            .chain(self.weights.iter().map(|(_, ptr)| ptr))
+            .chain([&self.arena]);
         buffers.copied().try_for_each(|ptr| self.device.free(ptr))?;
         self.modules.iter().for_each(|&module| self.device.unload(module));
         Ok(self.device)

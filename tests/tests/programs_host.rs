@@ -13,10 +13,12 @@ use std::sync::atomic::AtomicBool;
 use build::{Build, float, in_domain, int, ints, model, named, node, subgraph, value_info};
 use eggine::runtime::program::{Event, HostValue, Program, RunError, Session};
 use eggine::search::{Job, Specialiser, compile_program};
+use eggine_ir::graph::eval::{Rounding, eval};
 use eggine_ir::onnx::proto::{
     AttributeProto, ElementTypeProto, FunctionProto, GraphProto, OperatorSetIdProto, TypeProto,
     ValueInfoProto,
 };
+use eggine_ir::onnx::{ImportOptions, import_bytes};
 use eggine_ir::{DType, Tensor};
 use eggine_runtime::Device;
 use eggine_runtime::device::{CpuDevice, CpuOptions};
@@ -308,4 +310,63 @@ fn sequences_and_optionals_are_inputs_and_outputs() {
         let err = session.run(&wrong).unwrap_err();
         assert!(matches!(err, RunError::InputType { .. }), "{err}");
     }
+}
+
+#[test]
+fn engines_of_a_program_share_their_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let w: Vec<f32> = (0..128 * 128).map(|i| (i as f32 * 0.37).sin()).collect();
+    let build = model(17)
+        .input("x", DType::F32, "n,128")
+        .floats("w", &[128, 128], &w)
+        .op("MatMul", &["x", "w"], &["p"], vec![])
+        .op("Softmax", &["p"], &["y"], vec![int("axis", -1)])
+        .output("y");
+    let (onnx, file) = (folder.path().join("model.onnx"), folder.path().join("model.program"));
+    std::fs::write(&onnx, build.bytes()).unwrap();
+    let x = |n: usize| vec![floats(&[n, 128], &w[..n * 128])];
+    let points = [x(2), x(16), x(31)];
+    compile_program(&Job::new(&onnx), &points, vec![], &file, &NEVER).unwrap();
+    let program = Program::open(&file).unwrap();
+    assert_eq!(program.engines().len(), 3);
+    let largest = |engine: &eggine::Engine| {
+        let pieces = engine.pieces().into_iter();
+        let (_, bytes) = pieces.max_by_key(|(_, bytes)| bytes.len()).unwrap();
+        (bytes.as_ptr(), bytes.len())
+    };
+    let places: std::collections::BTreeSet<_> = program.engines().values().map(largest).collect();
+    assert_eq!(places.len(), 1, "one copy of the weights: {places:?}");
+    assert!(places.first().unwrap().1 >= 4 * w.len());
+    for engine in program.engines().values() {
+        assert_eq!(engine.weights().len() as u64, engine.plan.weights_bytes);
+    }
+    let n_bytes = |path: &Path| std::fs::metadata(path).unwrap().len() as usize;
+    let rest: usize = program.engines().values().map(|it| it.without_weights().len()).sum();
+    let most = build.bytes().len() + rest + 4 * w.len() + 32 * 1024;
+    assert!(n_bytes(&file) < most, "{} of {most} bytes", n_bytes(&file));
+    let mut closed = Session::new(program.clone(), device, eggine::runtime::program::NoSpecialise);
+    for n in [2, 16, 31] {
+        let y = closed.run(&x(n)).unwrap();
+        let shapes = [("x".to_owned(), vec![n, 128])].into();
+        let oracle = import_bytes(build.bytes(), &ImportOptions { shapes }).unwrap();
+        let given = Tensor::f32(&[n, 128], &w[..n * 128]);
+        let want = eval(&oracle.graph, &[given], Rounding::None).remove(0);
+        assert_floats(&y[0], &[n, 128], &want.to_f64());
+    }
+    // Written again from what was read it is the same file, and one changed weight is found.
+    let again = folder.path().join("again.program");
+    program.write(&again).unwrap();
+    let mut whole = std::fs::read(&file).unwrap();
+    assert!(std::fs::read(&again).unwrap() == whole);
+    let weights = whole.windows(64).position(|it| it == &program_bytes(&program)[..64]).unwrap();
+    whole[weights + 5] ^= 1;
+    std::fs::write(&again, &whole).unwrap();
+    let err = Program::open(&again).unwrap_err().to_string();
+    assert!(err.contains("weight") && err.contains("was changed"), "{err}");
+}
+
+/// The largest piece of the weights of the first engine.
+fn program_bytes(program: &Program) -> bytes::Bytes {
+    let pieces = program.engines().values().next().unwrap().pieces().into_iter();
+    pieces.max_by_key(|(_, bytes)| bytes.len()).unwrap().1
 }

@@ -150,6 +150,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
+/// The format version of a file whose directory was read.
+pub(super) fn version(bytes: &[u8]) -> u32 {
+    u32_at(bytes, 8)
+}
+
 fn hash_at(bytes: &[u8], at: usize) -> [u8; 32] {
     bytes[at..at + 32].try_into().expect("thirty-two bytes")
 }

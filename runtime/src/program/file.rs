@@ -8,9 +8,11 @@
 //! | 16..24 | length of the manifest |
 //! | 24..56 | blake3 of the manifest |
 //! | 56.. | manifest, as JSON: what the sections are, where, and their hashes |
-//! | … | sections, each 4096-byte aligned; the padding is zero |
+//! | … | weights, each 256-byte aligned, then sections, each 4096-byte aligned; the padding is zero |
 //!
-//! Numbers are little-endian; offsets count from the first section. Equal contents give equal bytes.
+//! Numbers are little-endian; offsets count from the end of the manifest, 4096-byte aligned. Equal contents
+//! give equal bytes. Weights of engines are stored by their contents: what several engines have is there
+//! once (from format 2 on; in format 1 each engine is a whole engine file).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,12 +26,16 @@ use serde::{Deserialize, Serialize};
 
 use super::range::InputRange;
 use super::wide::WideRecord;
-use crate::engine::{Engine, EngineError, write_atomically};
+use crate::engine::{Engine, EngineError, Piece, write_atomically};
+use crate::plan::ARENA_ALIGN_BYTES;
 
 const MAGIC: [u8; 8] = *b"\x8eEGGPRG\n";
-const FORMAT_VERSION: u32 = 1;
+/// The newest that is read, and what is written.
+const FORMAT_VERSION: u32 = 2;
 const HEADER_BYTES: usize = 56;
 const ALIGN_BYTES: usize = 4096;
+/// As far apart as tensors in the weights of one engine.
+const BLOB_ALIGN_BYTES: usize = ARENA_ALIGN_BYTES as usize;
 
 /// What a program is and how it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,12 +61,25 @@ pub struct ProgramManifest {
     pub wide: Vec<WideRecord>,
     /// Where the sections are.
     sections: Vec<Record>,
+    /// Where weights are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    blobs: Vec<Blob>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Record {
     /// `model`, or the key of an engine.
     name: String,
+    offset: u64,
+    n_bytes: u64,
+    blake3: String,
+    /// Offsets in the weights of an engine, and which blob is there; `None` if the section has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<Vec<(u64, usize)>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Blob {
     offset: u64,
     n_bytes: u64,
     blake3: String,
@@ -160,19 +179,42 @@ impl Program {
     ///
     /// If the model's tensors or the place cannot be used; then nothing is left behind.
     pub fn write(&self, path: &Path) -> Result<(), ProgramError> {
-        let mut sections = vec![("model".to_owned(), Bytes::from(self.model.to_bytes()?))];
-        sections.extend(self.engines.iter().map(|(key, engine)| (key.clone(), engine.bytes())));
         let mut manifest = self.manifest.clone();
-        manifest.sections.clear();
-        let mut offset = 0;
-        for (name, bytes) in &sections {
+        (manifest.sections, manifest.blobs) = (Vec::new(), Vec::new());
+        let mut offset = 0usize;
+        let mut chunks: Vec<(usize, Bytes)> = Vec::new();
+        let mut place = |bytes: &Bytes, align: usize| {
+            let at = offset.next_multiple_of(align);
+            chunks.push((at - offset, bytes.clone()));
+            offset = at + bytes.len();
+            at as u64
+        };
+        let mut seen: BTreeMap<[u8; 32], usize> = BTreeMap::new();
+        let mut sections = vec![("model", Bytes::from(self.model.to_bytes()?), None)];
+        for (key, engine) in &self.engines {
+            let mut weights = Vec::new();
+            for (at, bytes) in engine.pieces() {
+                let hash = blake3::hash(&bytes);
+                let blob = *seen.entry(*hash.as_bytes()).or_insert_with(|| {
+                    manifest.blobs.push(Blob {
+                        offset: place(&bytes, BLOB_ALIGN_BYTES),
+                        n_bytes: bytes.len() as u64,
+                        blake3: hash.to_hex().to_string(),
+                    });
+                    manifest.blobs.len() - 1
+                });
+                weights.push((at, blob));
+            }
+            sections.push((key, Bytes::from(engine.without_weights()), Some(weights)));
+        }
+        for (name, bytes, weights) in sections {
             manifest.sections.push(Record {
-                name: name.clone(),
-                offset: offset as u64,
+                name: name.to_owned(),
+                offset: place(&bytes, ALIGN_BYTES),
                 n_bytes: bytes.len() as u64,
-                blake3: blake3::hash(bytes).to_hex().to_string(),
+                blake3: blake3::hash(&bytes).to_hex().to_string(),
+                weights,
             });
-            offset = (offset + bytes.len()).next_multiple_of(ALIGN_BYTES);
         }
         let json = serde_json::to_vec(&manifest).expect("a manifest serialises");
         let mut head = Vec::with_capacity(HEADER_BYTES + json.len());
@@ -185,12 +227,9 @@ impl Program {
         head.resize(head.len().next_multiple_of(ALIGN_BYTES), 0);
         write_atomically(path, |file| {
             file.write_all(&head)?;
-            for (nth, (_, bytes)) in sections.iter().enumerate() {
+            for (padding, bytes) in &chunks {
+                file.write_all(&vec![0; *padding])?;
                 file.write_all(bytes)?;
-                if nth + 1 < sections.len() {
-                    let padding = bytes.len().next_multiple_of(ALIGN_BYTES) - bytes.len();
-                    file.write_all(&vec![0; padding])?;
-                }
             }
             Ok(())
         })
@@ -237,21 +276,40 @@ impl Program {
             .map_err(|err| damaged(&format!("its manifest cannot be read: {err}")))?;
         let first = end.next_multiple_of(ALIGN_BYTES);
         let (mut model, mut engines) = (None, BTreeMap::new());
-        for record in &manifest.sections {
-            let place = usize::try_from(record.offset).ok().and_then(|n| first.checked_add(n));
+        let section = |what: &str, offset: u64, n_bytes: u64, hash: &str| {
+            let place = usize::try_from(offset).ok().and_then(|n| first.checked_add(n));
             let place = place.and_then(|from| {
-                let to = from.checked_add(usize::try_from(record.n_bytes).ok()?)?;
+                let to = from.checked_add(usize::try_from(n_bytes).ok()?)?;
                 (to <= bytes.len()).then_some(from..to)
             });
             let section = bytes.slice(place.ok_or_else(|| damaged("it is cut off"))?);
-            if blake3::hash(&section).to_hex().as_str() != record.blake3 {
-                return Err(damaged(&format!("section `{}` was changed", record.name)));
+            match blake3::hash(&section).to_hex().as_str() == hash {
+                true => Ok(section),
+                false => Err(damaged(&format!("{what} was changed"))),
             }
-            if record.name == "model" {
-                model = Some(Model::from_bytes(file, section)?);
-            } else {
-                engines.insert(record.name.clone(), Engine::from_bytes(section)?);
-            }
+        };
+        let mut blobs = Vec::with_capacity(manifest.blobs.len());
+        for (nth, blob) in manifest.blobs.iter().enumerate() {
+            let what = format!("weight {nth}");
+            blobs.push(section(&what, blob.offset, blob.n_bytes, &blob.blake3)?);
+        }
+        for record in &manifest.sections {
+            let what = format!("section `{}`", record.name);
+            let bytes = section(&what, record.offset, record.n_bytes, &record.blake3)?;
+            let engine = match &record.weights {
+                _ if record.name == "model" => {
+                    model = Some(Model::from_bytes(file, bytes)?);
+                    continue;
+                }
+                None => Engine::from_bytes(bytes)?,
+                Some(weights) => {
+                    let piece = |&(at, blob): &(u64, usize)| Some((at, blobs.get(blob)?.clone()));
+                    let pieces: Option<Vec<Piece>> = weights.iter().map(piece).collect();
+                    let lacks = || damaged(&format!("{what} has weights that are not there"));
+                    Engine::with_pieces(bytes, pieces.ok_or_else(lacks)?)?
+                }
+            };
+            engines.insert(record.name.clone(), engine);
         }
         let model = model.ok_or_else(|| damaged("it has no model"))?;
         Ok(Self { manifest, model, engines })
