@@ -25,7 +25,7 @@ use cranelift_entity::SecondaryMap;
 
 pub use axis::{Axis, Factor};
 
-use crate::graph::NodeKind;
+use crate::graph::{NodeKind, Rounding, eval};
 use crate::{DType, Graph, Tensor, Value};
 
 /// A graph for all shapes up to the largest.
@@ -105,6 +105,37 @@ impl Padded {
             });
         }
         Ok(walked.at)
+    }
+}
+
+impl Padded {
+    /// The largest difference, relative to the largest element of its output, between what `less` gives on
+    /// `inputs` and what the padded graph gives with NaN (-1, true) in all places that no element is in. Both
+    /// are evaluated in `f64`; infinite if one has a NaN where the other has none.
+    ///
+    /// # Errors
+    ///
+    /// If the graph does not serve these shapes.
+    pub fn difference(&self, less: &Graph, inputs: &[Tensor]) -> Result<f64, NotPaddable> {
+        let at = self.at(less)?;
+        let mut wide: Vec<Tensor> =
+            inputs.iter().zip(&at.inputs).map(|(input, axes)| poisoned(input, axes)).collect();
+        wide.extend(at.extra.iter().cloned());
+        let expected = eval(less, inputs, Rounding::None);
+        let found = eval(&self.graph, &wide, Rounding::None);
+        let mut worst = 0f64;
+        for ((expected, found), axes) in expected.iter().zip(&found).zip(&at.outputs) {
+            let expected = expected.to_tensor().to_f64();
+            let found = crop(&found.to_tensor(), axes).to_f64();
+            let finite = expected.iter().filter(|x| x.is_finite());
+            let largest = finite.fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
+            for (a, b) in expected.iter().zip(&found) {
+                let same = a == b || (a.is_nan() && b.is_nan());
+                let difference = if same { 0.0 } else { (a - b).abs() / largest };
+                worst = if difference.is_nan() { f64::INFINITY } else { worst.max(difference) };
+            }
+        }
+        Ok(worst)
     }
 }
 

@@ -255,24 +255,42 @@ fn counters_expansions_and_numbers_of_a_shape() {
 }
 
 #[test]
-fn nearest_neighbours_of_fixed_axes() {
+fn interpolation_goes_on_with_the_last_element() {
     let make = |dims: &[usize]| {
         let mut g = Graph::new("g");
-        let x = g.input("x", f32s(&[dims[0], 2]));
+        let x = g.input("x", f32s(&[dims[0], 2, dims[1]]));
         let scale = |x: f32| i64::from(x.to_bits());
         let word = |text: &str| Attr::Word(text.into());
-        let attrs = vec![
-            ints(&[dims[0], 4]),
-            word("nearest"),
-            word("asymmetric"),
-            word("floor"),
-            Attr::float(-0.75),
-            Attr::Ints(vec![scale(1.0), scale(2.0)]),
+        let modes = [
+            ("nearest", "asymmetric", "floor"),
+            ("nearest", "half_pixel", "ceil"),
+            ("linear", "half_pixel", "floor"),
+            ("cubic", "half_pixel", "floor"),
         ];
-        let y = one(&mut g, Op::Resize, attrs, &[x]);
-        with_outputs(g, &[y])
+        let outputs = modes.map(|(mode, transform, rounding)| {
+            let attrs = vec![
+                ints(&[dims[0], 4, 3 * dims[1]]),
+                word(mode),
+                word(transform),
+                word(rounding),
+                Attr::float(-0.75),
+                Attr::Ints(vec![scale(1.0), scale(2.0), scale(3.0)]),
+            ];
+            one(&mut g, Op::Resize, attrs, &[x])
+        });
+        with_outputs(g, &outputs)
     };
-    agrees(&make, &[4], &[&[3], &[1], &[4]]);
+    agrees(&make, &[4, 7], &[&[3, 5], &[1, 1], &[4, 2]]);
+    let corners = move |dims: &[usize]| {
+        let mut graph = make(dims);
+        for node in graph.nodes.values_mut() {
+            if let eggine_ir::NodeKind::Apply(Op::Resize, attrs, _) = &mut node.kind {
+                attrs.0[2] = Attr::Word("align_corners".into());
+            }
+        }
+        graph
+    };
+    assert!(refused(&corners, &[4, 7], &[3, 5]).contains("how long an axis is"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Axis, Done, Factor, Result, Site, Walk};
+use crate::graph::eval::resize_taps;
 use crate::graph::{Attr, Attrs, Op};
 use crate::{DType, Value};
 
@@ -285,24 +286,36 @@ impl Walk<'_> {
         Ok(place.expect("an axis that varies has parts"))
     }
 
+    /// Interpolation: behind the end of an axis that varies its last element goes on, as interpolation has it
+    /// at the end of an axis. The positions and weights have to be those of the larger one.
     fn resize(&mut self, site: &Site<'_>) -> Result<Done> {
         self.same_attrs(site, &[0])?;
         let x = &site.args[0];
-        let nearest = site.attrs.word(1) == "nearest";
-        let mut axes = Vec::with_capacity(x.axes.len());
+        let (mut axes, mut value) = (Vec::with_capacity(x.axes.len()), x.value);
         for (at, axis) in x.axes.iter().enumerate() {
             if axis.is_fixed() {
-                axes.push(Axis::fixed(site.most[at]));
+                axes.push(self.axis(site.n[at], site.most[at])?);
                 continue;
             }
-            let one = i64::from(1f32.to_bits());
-            let same = site.attrs.ints(5)[at] == one && site.most[at] == axis.most();
-            // Other modes would add neighbours, if only with the weight 0.
-            if !nearest || !same {
-                return self.refuse("it scales an axis that varies");
+            if !axis.is_prefix() {
+                return self.refuse("it scales two axes at once");
             }
-            axes.push(axis.clone());
+            let last = axis.n() - 1;
+            let here = resize_taps(site.attrs, at, axis.n(), site.n[at]);
+            let most = resize_taps(site.attrs, at, axis.most(), site.most[at]);
+            let same = here.iter().zip(&most).all(|(here, most)| {
+                let clamped = most.iter().map(|&(position, weight)| (position.min(last), weight));
+                here.iter().copied().eq(clamped)
+            });
+            if !same || here.len() > most.len() {
+                return self.refuse("an interpolation that depends on how long an axis is");
+            }
+            let position = self.iota(axis.most(), 0, 1)?;
+            let end = self.number(last as i64, axis.most() as i64 - 1)?;
+            let index = self.op(Op::Min, Attrs::none(), &[position, end])?;
+            value = self.take(value, at, index)?;
+            axes.push(self.axis(site.n[at], site.most[at])?);
         }
-        Ok(Done { value: self.emit(Op::Resize, site.attrs.clone(), &site.args)?, axes })
+        Ok(Done { value: self.op(Op::Resize, site.attrs.clone(), &[value])?, axes })
     }
 }
