@@ -253,3 +253,35 @@ fn sequences_are_arrays_by_number() {
     fails(&run(&wrong), &["`all.length`", "1 elements"]);
     fails(&eggine(&["compile", path(&onnx), "-o", path(&program), "--quiet"]), &["--shapes-from"]);
 }
+
+#[test]
+fn an_engine_of_a_range_that_is_wrong_is_told_from_those_of_the_shapes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let scaled = |factor: f32| {
+        let m = model(17).input("x", DType::F32, "n,3").floats("factor", &[], &[factor]);
+        m.op("Mul", &["x", "factor"], &["scaled"], vec![])
+            .op("Softmax", &["scaled"], &["y"], vec![int("axis", -1)])
+            .output("y")
+    };
+    let (right, wrong, program) = (file("right.onnx"), file("wrong.onnx"), file("wrong.program"));
+    std::fs::write(&right, scaled(0.5).bytes()).unwrap();
+    std::fs::write(&wrong, scaled(0.75).bytes()).unwrap();
+    let range = ["--min-shapes", "x:1x3", "--opt-shapes", "x:4x3", "--max-shapes", "x:8x3"];
+    let args = ["compile", path(&wrong), "-o", path(&program), "--quiet"];
+    succeeds(&command().args(args).args(range).output().unwrap());
+    let args = ["compare", path(&program), "--against", "oracle", "--shape", "x=3,3"];
+    assert!(succeeds(&eggine(&args)).contains("y f32[3,3]: agrees"));
+    let args = ["compare", path(&right), "--against", "oracle", "--engine", path(&program)];
+    let compared = |shape: &str| {
+        let output = command().args(args).args(["--shape", shape, "--json"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let found = compared("x=3,3");
+    assert_eq!((&found["only_wide"], &found["launch"]), (&true.into(), &().into()), "{found}");
+    // The opt point has an engine of its own.
+    let found = compared("x=4,3");
+    assert_eq!(found["only_wide"], false, "{found}");
+    assert_eq!(found["launch"]["place"], "the main graph", "{found}");
+}
