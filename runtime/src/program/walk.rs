@@ -32,6 +32,10 @@ const MAX_DEPTH: usize = 64;
 /// Engines kept ready; of more, the one that was not used for the longest time goes.
 const MAX_SESSIONS: usize = 64;
 
+/// Shapes that are kept in mind; of more, as above. Where one engine serves a range they are cheap to find
+/// again, but a cache that grows goes through thousands.
+const MAX_STAGES: usize = 512;
+
 /// What an engine maker may fail with.
 pub type SpecialiseError = Box<dyn Error + Send + Sync>;
 
@@ -451,13 +455,20 @@ impl<'a> Session<'a> {
         let part = PartOf { inputs, found, done, stuck: stuck.collect() };
         let is_loaded = |stage: &Stage| matches!(stage.runner, Runner::Own(_));
         if self.stages.values().filter(|stage| is_loaded(stage)).count() >= MAX_SESSIONS {
-            let loaded = self.stages.iter().filter(|(_, stage)| is_loaded(stage));
-            let oldest = loaded.min_by_key(|(_, stage)| stage.used);
-            let oldest = oldest.map(|(key, _)| key.clone());
-            oldest.and_then(|key| self.stages.remove(&key));
+            self.forget(is_loaded);
+        }
+        if self.stages.len() >= MAX_STAGES {
+            self.forget(|_| true);
         }
         self.stages.insert(key.clone(), Stage { part, runner, used: self.clock, shown });
         Ok(key)
+    }
+
+    /// Lets go of the stage, of those that `may` go, that was not used for the longest time.
+    fn forget(&mut self, may: impl Fn(&Stage) -> bool) {
+        let old = self.stages.iter().filter(|(_, stage)| may(stage));
+        let oldest = old.min_by_key(|(_, stage)| stage.used).map(|(key, _)| key.clone());
+        oldest.and_then(|key| self.stages.remove(&key));
     }
 
     fn note(&mut self, family: &str, bound: &BTreeMap<String, Bound>, imported: &Imported) {
