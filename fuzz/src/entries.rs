@@ -184,7 +184,13 @@ fn repaired_program(data: &[u8]) -> Option<Vec<u8>> {
     let mut manifest: serde_json::Value =
         serde_json::from_slice(data.get(HEADER_BYTES..end)?).ok()?;
     let mut sections = data.get(end.next_multiple_of(ALIGN_BYTES)..).unwrap_or_default().to_vec();
-    for record in manifest.get_mut("sections")?.as_array_mut()? {
+    let mut records: Vec<&mut serde_json::Value> = Vec::new();
+    for (_, value) in manifest.as_object_mut()?.iter_mut() {
+        // Sections, and weights that several of them have.
+        let lists = value.as_array_mut().into_iter().flatten();
+        records.extend(lists.filter(|it| it.get("blake3").is_some()));
+    }
+    for record in records {
         let number = |key: &str| usize::try_from(record.get(key)?.as_u64()?).ok();
         let Some((from, n)) = number("offset").zip(number("n_bytes")) else { continue };
         let Some(section) = sections.get_mut(from..from.saturating_add(n)) else { continue };
