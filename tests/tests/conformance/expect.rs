@@ -4,25 +4,26 @@ use std::collections::BTreeMap;
 
 use crate::judge::{Judged, Outcome, Verdict};
 
-/// Refusals by test and half (`oracle` or `engine`), with reasons.
+/// Refusals by test and half (`oracle`, `engine` or `program`), with reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expectations(BTreeMap<(String, String), String>);
 
 const HEADER: &str = "\
-# Conformance tests that are refused: test, half (oracle: import and the reference; engine: compiled), reason.
+# Conformance tests that are refused: test, half (oracle: import and the reference; engine: compiled; program:
+# compiled with those operands open that the engine had as constants), reason.
 # A test that is refused and not listed fails, and so does one that is listed and passes.
 # Written by `EGGINE_CONFORMANCE_BLESS=1 cargo xtask conformance`; a wrong answer is never listed.
 ";
 
-fn halves(judged: &Judged) -> [(&'static str, &Outcome); 2] {
-    [("oracle", &judged.oracle), ("engine", &judged.engine)]
+fn halves(judged: &Judged) -> [(&'static str, &Outcome); 3] {
+    [("oracle", &judged.oracle), ("engine", &judged.engine), ("program", &judged.program)]
 }
 
 impl Expectations {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let parse = |line: &str| match line.split('\t').collect::<Vec<_>>()[..] {
-            [id, half @ ("oracle" | "engine"), reason] => {
+            [id, half @ ("oracle" | "engine" | "program"), reason] => {
                 Ok(((id.to_owned(), half.to_owned()), reason.to_owned()))
             }
             _ => Err(format!("not `test<tab>half<tab>reason`: `{line}`")),

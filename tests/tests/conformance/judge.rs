@@ -78,6 +78,8 @@ pub(crate) struct Judged {
     pub(crate) oracle: Outcome,
     /// Compiled at budget 0 and run on the cpu device.
     pub(crate) engine: Outcome,
+    /// Where operands were given as constants: with those operands open, as a program.
+    pub(crate) program: Outcome,
 }
 
 impl Judged {
@@ -88,10 +90,13 @@ impl Judged {
             "" => String::new(),
             names => format!("constant: {names}"),
         };
-        let notes = [excluded, constants, self.oracle.reason.clone(), self.engine.reason.clone()];
-        let notes: Vec<String> = notes.into_iter().filter(|note| !note.is_empty()).collect();
-        let (oracle, engine) = (self.oracle.verdict.name(), self.engine.verdict.name());
-        format!("{}\t{oracle}\t{engine}\t{}\n", self.id, notes.join("; "))
+        let halves = [&self.oracle, &self.engine, &self.program];
+        let reasons = halves.map(|half| half.reason.clone());
+        let notes: Vec<String> = [excluded, constants].into_iter().chain(reasons).collect();
+        let notes: Vec<&str> =
+            notes.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        let [oracle, engine, program] = halves.map(|half| half.verdict.name());
+        format!("{}\t{oracle}\t{engine}\t{program}\t{}\n", self.id, notes.join("; "))
     }
 }
 
@@ -103,6 +108,7 @@ pub(crate) fn judge(case: &Case, engine: bool) -> Judged {
         constants: String::new(),
         oracle: Outcome::pass(),
         engine: Outcome::skipped(),
+        program: Outcome::skipped(),
     };
     if case.excluded.is_some() {
         // Not counted; but it must not panic.
@@ -130,21 +136,28 @@ pub(crate) fn judge(case: &Case, engine: bool) -> Judged {
             && i == 0
             && let Some(model) = model
         {
-            // A panic of the compiler is not one of import.
             let of_oracle = model.drawn.as_ref().map(|drawn| set.with_outputs(drawn));
             let set = of_oracle.as_ref().unwrap_or(set);
-            let engine = catch_unwind(AssertUnwindSafe(|| engine::judge(case, set, &model)));
-            judged.engine = engine.unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-                Outcome::new(Verdict::Panic, format!("engine: {}", text.unwrap_or_default()))
-            });
+            judged.engine = caught("engine", || engine::judge(case, set, &model));
             if judged.engine.verdict == Verdict::Pass {
                 judged.engine.verdict = judged.oracle.verdict;
+            }
+            // Parts of a program need not draw what the whole does.
+            if !judged.constants.is_empty() && model.drawn.is_none() {
+                judged.program = caught("program", || engine::judge_open(case, set));
             }
         }
     }
     judged
+}
+
+/// A panic of the compiler is not one of import.
+fn caught(half: &str, judge: impl FnOnce() -> Outcome) -> Outcome {
+    catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+        Outcome::new(Verdict::Panic, format!("{half}: {}", text.unwrap_or_default()))
+    })
 }
 
 /// A model with some operands as constants.

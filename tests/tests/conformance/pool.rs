@@ -79,6 +79,7 @@ fn one<F: Fn(&Case) -> Judged + Send + Sync + 'static>(
         constants: String::new(),
         oracle: Outcome { verdict, reason },
         engine: Outcome::skipped(),
+        program: Outcome::skipped(),
     };
     match receiver.recv_timeout(limit) {
         Ok(Ok(judged)) => judged,

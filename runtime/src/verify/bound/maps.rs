@@ -167,7 +167,8 @@ pub(super) fn arithmetic(op: Op, a: &Bounded, b: &Bounded, array: &Array) -> Opt
                 let quotient = x / y;
                 let near = (quotient - quotient.round()).abs() <= 4.0 * u * quotient.abs();
                 let wraps = if near && quotient.fract() != 0.0 { y.abs() } else { 0.0 };
-                4.0 * u * x.abs() + stored(array.dtype, v) + wraps
+                // The sum that gives the rest the divisor's sign is rounded once.
+                4.0 * u * x.abs() + 2.0 * u * v.abs() + stored(array.dtype, v) + wraps
             }
             // Adding or multiplying zero or one is exact in every implementation.
             Op::Add | Op::Sub if x == 0.0 || y == 0.0 => 0.0,
