@@ -36,6 +36,13 @@ impl IoSpec {
     }
 }
 
+/// `x: f32[1,3,224,224]`
+impl std::fmt::Display for IoSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.ty())
+    }
+}
+
 /// The bytes that a kernel parameter points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -85,11 +85,7 @@ pub(crate) fn widen(
 }
 
 fn types(part: &Situation) -> String {
-    let types = part.types.iter().map(|spec| {
-        let extents: Vec<String> = spec.extents.iter().map(usize::to_string).collect();
-        format!("{}: {}[{}]", spec.name, spec.dtype, extents.join(","))
-    });
-    types.collect::<Vec<_>>().join(", ")
+    part.types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The inputs with other extents where they have a range: random values.

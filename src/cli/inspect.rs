@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     for (kind, specs) in [("input", engine.inputs()), ("output", engine.outputs())] {
         for spec in specs {
-            println!("{kind:<8} {}: {}", spec.name, spec.ty());
+            println!("{kind:<8} {spec}");
         }
     }
     let arena = manifest.arena;

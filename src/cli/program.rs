@@ -401,8 +401,7 @@ pub(crate) fn inspect(path: &Path, json: bool) -> Result<ExitCode, CliError> {
     manifest.points.iter().for_each(|point| println!("for      {point}"));
     println!("engines  {}", program.engines().len());
     for record in &manifest.wide {
-        let up_to: Vec<String> =
-            record.most.iter().map(|spec| format!("{}: {}", spec.name, spec.ty())).collect();
+        let up_to: Vec<String> = record.most.iter().map(ToString::to_string).collect();
         println!("serves   all shapes up to {}", up_to.join(", "));
     }
     manifest.trace.iter().for_each(|line| println!("step     {line}"));

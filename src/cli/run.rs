@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let outputs = args.device.session(engine)?.run(&inputs)?;
     write_outputs(&args.outputs, &specs, &outputs)?;
     for spec in &specs {
-        println!("{}: {}", spec.name, spec.ty());
+        println!("{spec}");
     }
     Ok(ExitCode::SUCCESS)
 }
